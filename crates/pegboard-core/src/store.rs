@@ -1,6 +1,6 @@
 //! Persistent state.
 //!
-//! Seven small traits. Keys are opaque, values are owned, expiry is explicit and the caller provides the
+//! Six small traits. Keys are opaque, values are owned, expiry is explicit and the caller provides the
 //! time, so that memory, a local database and a remote engine can all implement them. Every write is atomic.
 
 use std::fmt;
@@ -211,44 +211,6 @@ pub struct SessionRecord {
     pub expires: SystemTime,
 }
 
-/// Activity records, for people and models.
-pub trait TraceStore: Send + Sync + 'static {
-    /// Appends a record. A full store drops the oldest.
-    fn append(&self, record: TraceRecord) -> StoreFuture<'_, ()>;
-    /// Returns the matching records, newest first.
-    fn find(&self, query: TraceQuery) -> StoreFuture<'_, Vec<TraceRecord>>;
-}
-
-/// An activity record.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct TraceRecord {
-    /// Workspace id.
-    pub workspace_id: String,
-    /// Session id.
-    pub session_id: String,
-    /// Type of activity.
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// One-sentence summary.
-    pub content: String,
-    /// Time in milliseconds since 1970.
-    pub timestamp: u64,
-    /// Additional data.
-    pub metadata: Value,
-}
-
-/// Query for records; unset criteria match everything.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TraceQuery {
-    /// Workspace id.
-    pub workspace: Option<String>,
-    /// Session id.
-    pub session: Option<String>,
-    /// Maximum number of results.
-    pub limit: usize,
-}
-
 /// Queue slots shared by several processes.
 pub trait SlotStore: Send + Sync + 'static {
     /// Leases a slot of a queue if fewer than `capacity` are leased. A lease expires unless it is renewed.
@@ -277,14 +239,16 @@ pub trait CatalogueStore: Send + Sync + 'static {
     fn save(&self, fingerprint: String, offering: Bytes, now: SystemTime) -> StoreFuture<'_, ()>;
 }
 
-/// History of finished calls.
-pub trait HistoryStore: Send + Sync + 'static {
-    /// Stores calls, replacing those with the same id. Evicts expired calls first, then the oldest.
-    fn add(&self, calls: Vec<FinishedCall>, now: SystemTime) -> StoreFuture<'_, ()>;
-    /// Returns the call with this id, unless it has expired.
-    fn get(&self, id: String, now: SystemTime) -> StoreFuture<'_, Option<FinishedCall>>;
+/// Log of finished calls, and of trace records of calls in named sessions.
+///
+/// Entries are written in batches and never change. A full log drops its oldest entries; calls also expire.
+pub trait CallLog: Send + Sync + 'static {
+    /// Appends a batch. Entries that are too large are refused with an error; the others are stored.
+    fn append(&self, batch: LogBatch, now: SystemTime) -> StoreFuture<'_, ()>;
+    /// Returns the calls with these ids, as far as they are in the log, in no particular order.
+    fn calls_by_id(&self, ids: Vec<String>, now: SystemTime) -> StoreFuture<'_, Vec<FinishedCall>>;
     /// Returns the matching calls, most recently started first, without bodies.
-    fn calls(&self, query: HistoryQuery, now: SystemTime) -> StoreFuture<'_, Vec<CallSummary>>;
+    fn calls(&self, query: CallQuery, now: SystemTime) -> StoreFuture<'_, Vec<CallSummary>>;
     /// Returns the sessions with calls, most recently used first: those of one owner, or all.
     fn sessions(
         &self,
@@ -292,6 +256,20 @@ pub trait HistoryStore: Send + Sync + 'static {
         limit: usize,
         now: SystemTime,
     ) -> StoreFuture<'_, Vec<SessionSummary>>;
+    /// Returns the matching trace records, newest first.
+    fn traces(&self, query: TraceQuery) -> StoreFuture<'_, Vec<TraceRecord>>;
+}
+
+/// Entries for the log, in order. Each is built when the store takes it, which may be on a thread of its own.
+pub type LogBatch = Box<dyn Iterator<Item = LogEntry> + Send>;
+
+/// An entry of the call log.
+#[derive(Clone, Debug, PartialEq)]
+pub enum LogEntry {
+    /// A finished call.
+    Call(FinishedCall),
+    /// A trace record.
+    Trace(TraceRecord),
 }
 
 /// A finished call.
@@ -299,10 +277,8 @@ pub trait HistoryStore: Send + Sync + 'static {
 pub struct FinishedCall {
     /// Summary of the call.
     pub summary: CallSummary,
-    /// Time of expiry.
-    pub expires: SystemTime,
-    /// Serialized details, opaque to the store.
-    pub body: Bytes,
+    /// Details in JSON, opaque to the store.
+    pub body: String,
 }
 
 /// Summary of a finished call.
@@ -326,7 +302,7 @@ pub struct CallSummary {
 
 /// Query for calls; unset criteria match everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HistoryQuery {
+pub struct CallQuery {
     /// Prefix of the call id.
     pub id_prefix: Option<String>,
     /// Session id.
@@ -337,7 +313,7 @@ pub struct HistoryQuery {
     pub limit: usize,
 }
 
-/// A session in the call history.
+/// A session in the call log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionSummary {
     /// Session id.
@@ -352,4 +328,34 @@ pub struct SessionSummary {
     pub n_calls: u64,
     /// Number of failed calls.
     pub n_failed: u64,
+}
+
+/// Trace record of a call, for people and models.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TraceRecord {
+    /// Workspace id.
+    pub workspace_id: String,
+    /// Session id.
+    pub session_id: String,
+    /// Type of activity.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// One-sentence summary.
+    pub content: String,
+    /// Time in milliseconds since 1970.
+    pub timestamp: u64,
+    /// Additional data.
+    pub metadata: Value,
+}
+
+/// Query for trace records; unset criteria match everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TraceQuery {
+    /// Workspace id.
+    pub workspace: Option<String>,
+    /// Session id.
+    pub session: Option<String>,
+    /// Maximum number of results.
+    pub limit: usize,
 }

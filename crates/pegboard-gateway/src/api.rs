@@ -16,7 +16,7 @@ use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
-use pegboard_core::store::{HistoryStore, OutputStore, SessionStore, TraceStore};
+use pegboard_core::store::{CallLog, OutputStore, SessionStore};
 use pegboard_runtime::metrics::Metrics;
 use pegboard_runtime::wall_clock::WallClock;
 use pegboard_runtime::{CallerOptions, Runtime};
@@ -70,8 +70,7 @@ pub struct Api {
     metrics: Option<Arc<Metrics>>,
     outputs: Option<Arc<dyn OutputStore>>,
     sessions: Option<Arc<dyn SessionStore>>,
-    traces: Option<Arc<dyn TraceStore>>,
-    history: Option<Arc<dyn HistoryStore>>,
+    call_log: Option<Arc<dyn CallLog>>,
     named_callers: Arc<NamedCallers>,
     subscribers: Arc<CallSubscribers>,
 }
@@ -108,8 +107,7 @@ impl Api {
             metrics: None,
             outputs: None,
             sessions: None,
-            traces: None,
-            history: None,
+            call_log: None,
             named_callers: Arc::default(),
             subscribers: Arc::default(),
         }
@@ -143,17 +141,10 @@ impl Api {
         self
     }
 
-    /// Sets the store of trace records of named sessions.
+    /// Sets the log of finished calls, and of trace records of named sessions.
     #[must_use]
-    pub fn traces(mut self, store: Arc<dyn TraceStore>) -> Self {
-        self.traces = Some(store);
-        self
-    }
-
-    /// Sets the store of finished calls.
-    #[must_use]
-    pub fn history(mut self, store: Arc<dyn HistoryStore>) -> Self {
-        self.history = Some(store);
+    pub fn call_log(mut self, store: Arc<dyn CallLog>) -> Self {
+        self.call_log = Some(store);
         self
     }
 }

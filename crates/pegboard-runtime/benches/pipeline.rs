@@ -17,8 +17,9 @@ use pegboard_core::provider::{LocalProvider, ToolKind};
 use pegboard_core::settings::{RuntimeSettings, ServerSettings};
 use pegboard_json::RawJson;
 use pegboard_runtime::{Caller, CallerOptions, Runtime, SessionMode};
-use pegboard_stores::limits::{CacheLimits, OutputLimits};
+use pegboard_stores::limits::CacheLimits;
 use pegboard_stores::memory;
+use pegboard_stores::sqlite::Database;
 use serde_json::{Value, json};
 
 const N_CALLS: usize = 20_000;
@@ -60,7 +61,7 @@ async fn everything_on(n_tools: usize) -> Runtime {
     Runtime::builder()
         .settings(settings)
         .cache(Arc::new(memory::MemoryCache::new(CacheLimits::default())))
-        .outputs(Arc::new(memory::MemoryOutputs::new(OutputLimits::default())))
+        .outputs(Arc::new(Database::in_memory()))
         .provide_with(
             "s",
             Arc::new(LocalProvider::new(std::iter::once(tool("noop")).chain(others)).of_kind(ToolKind::Mcp)),

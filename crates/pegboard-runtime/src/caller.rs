@@ -20,10 +20,10 @@ use tokio::runtime::Handle;
 use uuid::Uuid;
 
 use crate::call::CallBuilder;
+use crate::call_log::EndedCall;
 use crate::catalogue::{CatalogueTool, ToolboxScope};
 use crate::event::StoreReason;
-use crate::history::CallerHistory;
-use crate::optree::{OpPath, OpTree, SessionIdentity};
+use crate::optree::{EndedOperation, OpPath, OpTree, SessionIdentity};
 use crate::queue::SessionKey;
 use crate::runtime::{Runtime, RuntimeShared};
 use crate::sessions::SessionId;
@@ -53,8 +53,6 @@ struct CallerInner {
     tree: OpTree,
     /// The session of calls that name none.
     bound_session: OnceLock<SessionId>,
-    /// Bookkeeping for the call history; set when the first call ends.
-    history: OnceLock<Arc<CallerHistory>>,
     n_tokens: AtomicU64,
     n_calls: AtomicU32,
     has_stored: AtomicBool,
@@ -100,7 +98,6 @@ impl Caller {
             open_toolboxes: Mutex::default(),
             tree: OpTree::new(info),
             bound_session: OnceLock::new(),
-            history: OnceLock::new(),
             n_tokens: AtomicU64::new(0),
             n_calls: AtomicU32::new(0),
             has_stored: AtomicBool::new(false),
@@ -211,12 +208,10 @@ impl Caller {
         TraceId::of(self.0.instance_id, path)
     }
 
-    /// Returns the bookkeeping for the call history.
-    pub(crate) fn history(&self) -> &Arc<CallerHistory> {
-        self.0.history.get_or_init(|| {
-            let CallerInner { id, instance_id, owner, tree, .. } = &*self.0;
-            Arc::new(CallerHistory::new(Arc::clone(id), *instance_id, Arc::clone(owner), tree.clone()))
-        })
+    /// Returns the log entry of a call that has ended.
+    pub(crate) fn ended_call(&self, operation: EndedOperation) -> EndedCall {
+        let CallerInner { id, instance_id, owner, .. } = &*self.0;
+        EndedCall { session: Arc::clone(id), owner: Arc::clone(owner), instance_id: *instance_id, operation }
     }
 
     /// Resolves a tool. Servers that may have it but have not listed their tools yet are opened first, as for

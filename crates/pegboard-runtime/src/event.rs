@@ -158,6 +158,13 @@ pub enum RuntimeEvent {
         /// Start results, slowest first.
         servers: Vec<ServerStart>,
     },
+    /// Entries of the call log were lost.
+    LogLost {
+        /// Number of entries.
+        n_entries: u64,
+        /// Reason.
+        reason: LogLossReason,
+    },
     /// The catalogue changed.
     Catalogue {
         /// Number of tools in the catalogue.
@@ -176,6 +183,16 @@ pub struct ServerStart {
     pub took: Duration,
     /// Error, if the server cannot be used.
     pub error: Option<String>,
+}
+
+/// Reason why entries of the call log were lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogLossReason {
+    /// More calls ended than the store could write.
+    QueueFull,
+    /// The store failed to write them.
+    StoreFailed,
 }
 
 /// Description of a call in events.

@@ -11,19 +11,20 @@
 //! - [`requests`]: requests to servers other than tool calls;
 //! - [`suspended`]: calls that continue while their caller is away;
 //! - [`sessions`]: the session and workspace of a call;
-//! - [`trace`]: trace records of calls made in sessions; [`trace_id`] identifies a call after its end;
+//! - [`trace`]: trace records of calls made in sessions; [`trace_id`] identifies a call after its end; `call_log` writes
+//!   both to the call log;
 //! - [`optree`]: the operation tree of a session;
 //! - [`event`]: the event bus, with [`log`], [`metrics`] and [`spans`] as its consumers.
 
 mod batch;
 mod call;
+mod call_log;
 mod caller;
 pub mod catalogue;
 mod chains;
 pub mod drain;
 pub mod event;
 pub mod filter;
-mod history;
 pub mod log;
 pub mod metrics;
 pub mod names;

@@ -97,20 +97,26 @@ impl Observer for EventLogger {
             RuntimeEvent::OutputStored { call, handle, reason, n_bytes, n_lines, n_tokens } => {
                 output(call, handle.as_ref(), *reason, [*n_bytes, *n_lines, *n_tokens]);
             }
-            RuntimeEvent::Corrected { asked, tool } => tracing::warn!(
-                target: "pegboard::tool",
-                event = "tool_autocorrected",
-                "resolved '{}' to '{}'",
-                Sanitized(asked),
-                Sanitized(tool),
-            ),
+            RuntimeEvent::Corrected { asked, tool } => corrected(asked, tool),
             RuntimeEvent::Server { toolbox, server, state } => server_state(toolbox, server, state),
             RuntimeEvent::Started { servers } => started(servers),
+            // Logged by the writer, at most once a minute.
+            RuntimeEvent::LogLost { .. } => {}
             RuntimeEvent::Catalogue { n_tools } => {
                 tracing::info!(target: "pegboard::catalogue", n_tools, "catalogue changed");
             }
         }
     }
+}
+
+fn corrected(asked: &str, tool: &str) {
+    tracing::warn!(
+        target: "pegboard::tool",
+        event = "tool_autocorrected",
+        "resolved '{}' to '{}'",
+        Sanitized(asked),
+        Sanitized(tool),
+    );
 }
 
 fn finished(call: &CallInfo, end: &CallEnd) {

@@ -14,7 +14,7 @@ use parking_lot::{Mutex, RwLock};
 use pegboard_core::error::ErrorKind;
 use pegboard_core::provider::{ServerState, ToolKind};
 
-use crate::event::{CacheResult, CallEnd, CallInfo, Observer, RuntimeEvent};
+use crate::event::{CacheResult, CallEnd, CallInfo, LogLossReason, Observer, RuntimeEvent};
 use histogram::Histogram;
 
 mod histogram;
@@ -66,6 +66,7 @@ pub struct Metrics {
     queues: Family<Arc<str>, QueueSeries>,
     servers: Family<ServerKey, AtomicU64>,
     n_catalogue_tools: AtomicU64,
+    lost_log_entries: LabelCounts,
 }
 
 impl Metrics {
@@ -78,6 +79,7 @@ impl Metrics {
             queues: Family::new(limits.n_queues),
             servers: Family::new(limits.n_servers),
             n_catalogue_tools: AtomicU64::new(0),
+            lost_log_entries: LabelCounts::default(),
         }
     }
 
@@ -91,6 +93,7 @@ impl Metrics {
         text::queues(&mut encoder, &self.queues.sorted());
         text::servers(&mut encoder, &self.servers.sorted());
         text::catalogue(&mut encoder, &self.n_catalogue_tools);
+        text::lost_log_entries(&mut encoder, &self.lost_log_entries);
         encoder.into_text()
     }
 
@@ -174,6 +177,13 @@ impl Observer for Metrics {
             RuntimeEvent::Catalogue { n_tools } => {
                 self.n_catalogue_tools.store(*n_tools as u64, Ordering::Relaxed);
             }
+            RuntimeEvent::LogLost { n_entries, reason } => self.lost_log_entries.add_many(
+                match reason {
+                    LogLossReason::QueueFull => "queue_full",
+                    LogLossReason::StoreFailed => "store_failed",
+                },
+                *n_entries,
+            ),
             RuntimeEvent::ToolStarted { .. }
             | RuntimeEvent::Turn { .. }
             | RuntimeEvent::Status { .. }
@@ -220,7 +230,11 @@ struct LabelCounts(Mutex<BTreeMap<&'static str, u64>>);
 
 impl LabelCounts {
     fn add(&self, word: &'static str) {
-        *self.0.lock().entry(word).or_default() += 1;
+        self.add_many(word, 1);
+    }
+
+    fn add_many(&self, word: &'static str, number: u64) {
+        *self.0.lock().entry(word).or_default() += number;
     }
 
     fn all(&self) -> BTreeMap<&'static str, u64> {

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 pub use self::accounting::{AccountingEntry, AccountingScope, OpUsage, Totals};
 pub use self::node::{LogLine, OpNode, OpStatus, RequestNode, ResponseNode, SessionNode, TurnNode};
+pub(crate) use self::operation::EndedOperation;
 pub use self::operation::{OpEnd, OpError, OpKind, OpStart, Operation, TooDeep};
 pub use self::path::{CallPath, InvalidOpPath, MAX_DEPTH, OpPath};
 pub use self::text::Payload;
@@ -143,8 +144,6 @@ struct OpTreeState {
     /// Number of operations begun.
     n_begun: u64,
     n_dropped: u64,
-    /// Number of operations ended.
-    n_ended: u64,
     /// In the order in which they began.
     live: BTreeMap<u64, Arc<OpRecord>>,
     /// In the order in which they began. Shared with readers.
@@ -191,7 +190,6 @@ impl OpTree {
             n_steps: 0,
             n_begun: 0,
             n_dropped: 0,
-            n_ended: 0,
             live: BTreeMap::new(),
             finished: BTreeMap::new(),
             notes: None,
@@ -280,21 +278,6 @@ impl OpTree {
             record = found;
         }
         Some(node::operation(&tree, &record))
-    }
-
-    /// Returns the operations of this session that ended after the first `n_ended`, each with its end
-    /// sequence number.
-    pub(crate) fn ended_after(&self, n_ended: u64) -> Vec<(u64, OpNode)> {
-        let mut ended: Vec<(u64, Arc<OpRecord>)> = {
-            let state = self.0.state();
-            let ended = state.finished.values().filter_map(|record| {
-                let sequence = record.finish.as_ref()?.sequence;
-                (sequence > n_ended).then(|| (sequence, Arc::clone(record)))
-            });
-            ended.collect()
-        };
-        ended.sort_unstable_by_key(|(sequence, _)| *sequence);
-        ended.into_iter().map(|(sequence, record)| (sequence, node::operation(self, &record))).collect()
     }
 
     /// Returns one entry for each retained tool operation that has ended, in the order in which they began.

@@ -32,19 +32,18 @@ use uuid::Uuid;
 use crate::call::registry::{ActiveCalls, CallId};
 use crate::call::requests::ServerUpdate;
 use crate::call::suspended::SuspendedCallTable;
+use crate::call_log::CallLogWriter;
 use crate::caller::registry::CallerRegistry;
 use crate::caller::{Caller, CallerOptions};
 use crate::catalogue::{Catalogue, CatalogueTool, ServerListing, Snapshot};
 use crate::drain::DrainGuard;
 use crate::event::{EventBus, RuntimeEvent};
-use crate::history::HistoryRecorder;
 use crate::outputs::OutputStorage;
 use crate::pipeline::{Pipeline, SingleFlight};
 use crate::queues::{QueueMap, Queues};
 use crate::sessions::SessionRegistry;
 use crate::spans::TracePropagator;
 use crate::toolbox::{ToolboxServer, Toolboxes};
-use crate::trace::TraceWriter;
 use crate::wall_clock::WallClock;
 
 mod builder;
@@ -103,8 +102,7 @@ pub(crate) struct RuntimeShared {
     /// Default model that reads stored outputs.
     pub(crate) reader: Option<Arc<OutputReader>>,
     pub(crate) sessions: Option<SessionRegistry>,
-    pub(crate) traces: Option<TraceWriter>,
-    pub(crate) history: Option<HistoryRecorder>,
+    pub(crate) call_log: Option<CallLogWriter>,
     pub(crate) events: EventBus,
     pub(crate) spans: Option<Arc<dyn TracePropagator>>,
     pub(crate) calls: Arc<ActiveCalls>,
@@ -210,10 +208,10 @@ impl Runtime {
         &self.0.suspended
     }
 
-    /// Waits, up to a timeout, until the calls that have ended so far are persisted.
-    pub async fn flush_history(&self) {
-        if let Some(history) = &self.0.history {
-            history.flush().await;
+    /// Waits, up to a timeout, until the calls that have ended so far are in the call log.
+    pub async fn flush_call_log(&self) {
+        if let Some(log) = &self.0.call_log {
+            log.flush().await;
         }
     }
 
@@ -237,11 +235,8 @@ impl Runtime {
         let servers = active_plan.toolboxes.0.values().flat_map(|toolbox| toolbox.servers.values());
         let ending = join_all(servers.map(|server| server.provider.shut_down()));
         let _ = time::timeout(PROVIDER_SHUTDOWN_TIMEOUT, ending).await;
-        if let Some(traces) = &shared.traces {
-            // Records that are not written within the flush timeout are lost.
-            let _ = traces.flush().await;
-        }
-        self.flush_history().await;
+        // What is not written within the flush timeout is lost.
+        self.flush_call_log().await;
         shared.tasks.close();
         // All tasks end when `closing` is cancelled.
         let _ = time::timeout(PROVIDER_SHUTDOWN_TIMEOUT, shared.tasks.wait()).await;

@@ -1,21 +1,15 @@
 //! Trace records of calls, for people and models to review later.
 //!
 //! A record states the tool, the purpose, the arguments and the outcome of a call. Every part is bounded in
-//! size, and secrets are redacted. Writing neither delays nor fails a call.
+//! size, and secrets are redacted.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use indexmap::{IndexMap, IndexSet};
-use pegboard_core::store::{TraceRecord, TraceStore};
+use pegboard_core::store::TraceRecord;
 use serde_json::{Map, Value, json};
-use tokio::sync::{mpsc, oneshot};
-use tokio::time::{self, Instant};
-use tokio_util::task::AbortOnDropHandle;
 
 use crate::sessions::{CallPurpose, non_blank_text, without_context};
-use crate::store_timeout::with_timeout;
 use pegboard_core::redact::{redacted, redacted_members};
 
 /// Maximum size of the recorded arguments, in bytes of JSON; larger ones are omitted.
@@ -32,15 +26,6 @@ const MAX_NAME: usize = 200;
 const MAX_FILES: usize = 100;
 /// Maximum total length of their paths, in bytes.
 const MAX_FILES_BYTES: usize = 16 * 1024;
-
-/// Maximum number of records waiting to be written.
-const QUEUE_CAPACITY: usize = 1_000;
-/// Timeout of writing one record.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Timeout of a flush.
-const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
-/// Minimum time between two warnings about a failing store.
-const WARN_INTERVAL: Duration = Duration::from_mins(1);
 
 /// A finished call to be recorded.
 ///
@@ -234,134 +219,4 @@ fn truncate_chars(text: &str, max_characters: usize) -> String {
 fn millis(moment: SystemTime) -> u64 {
     let since = moment.duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Writes trace records to a store in the background, one at a time.
-///
-/// Up to a thousand records may wait; further ones are dropped and counted. Dropping the writer drops the
-/// waiting records, so call [`flush`](Self::flush) first.
-///
-/// ```
-/// use pegboard_core::store::{TraceRecord, TraceStore};
-/// use pegboard_runtime::trace::TraceWriter;
-/// use std::sync::Arc;
-///
-/// async fn write_one(store: Arc<dyn TraceStore>, record: TraceRecord) {
-///     let traces = TraceWriter::new(store);
-///     traces.write(record);
-///     if let Err(problem) = traces.flush().await {
-///         eprintln!("{problem}");
-///     }
-/// }
-/// ```
-#[derive(Debug)]
-pub struct TraceWriter {
-    queue: mpsc::Sender<TraceMessage>,
-    counters: Arc<TraceCounters>,
-    _writer: AbortOnDropHandle<()>,
-}
-
-/// Numbers of records by result.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TraceCounts {
-    /// Records written to the store.
-    pub n_written: u64,
-    /// Records dropped because the queue was full.
-    pub n_dropped: u64,
-    /// Records that the store failed to write.
-    pub n_failed: u64,
-}
-
-/// Records were not written before the flush timeout.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{n_waiting} trace records were not written within {FLUSH_TIMEOUT:?}; check the trace store")]
-pub struct UnwrittenTraces {
-    /// Number of records not yet attempted.
-    pub n_waiting: u64,
-}
-
-impl TraceWriter {
-    /// Starts the background task. Must be called within a Tokio runtime.
-    pub fn new(store: Arc<dyn TraceStore>) -> Self {
-        let (queue, messages) = mpsc::channel(QUEUE_CAPACITY);
-        let counters = Arc::<TraceCounters>::default();
-        let writer = tokio::spawn(write_all(store, messages, Arc::clone(&counters)));
-        Self { queue, counters, _writer: AbortOnDropHandle::new(writer) }
-    }
-
-    /// Enqueues a record.
-    pub fn write(&self, record: TraceRecord) {
-        let counter = match self.queue.try_send(TraceMessage::Record(record)) {
-            Ok(()) => &self.counters.enqueued,
-            Err(_) => &self.counters.dropped,
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Waits, up to a timeout, until everything enqueued so far has been attempted.
-    pub async fn flush(&self) -> Result<(), UnwrittenTraces> {
-        let (done, finished) = oneshot::channel();
-        let flushed =
-            async { self.queue.send(TraceMessage::Flush(done)).await.is_ok() && finished.await.is_ok() };
-        match time::timeout(FLUSH_TIMEOUT, flushed).await {
-            Ok(true) => Ok(()),
-            Ok(false) | Err(_) => Err(UnwrittenTraces { n_waiting: self.n_waiting() }),
-        }
-    }
-
-    fn n_waiting(&self) -> u64 {
-        let TraceCounts { n_written, n_failed, .. } = self.counts();
-        self.counters.enqueued.load(Ordering::Relaxed).saturating_sub(n_written + n_failed)
-    }
-
-    /// Returns the numbers of records by result.
-    pub fn counts(&self) -> TraceCounts {
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        TraceCounts {
-            n_written: count(&self.counters.written),
-            n_dropped: count(&self.counters.dropped),
-            n_failed: count(&self.counters.failed),
-        }
-    }
-}
-
-#[derive(Debug)]
-enum TraceMessage {
-    Record(TraceRecord),
-    Flush(oneshot::Sender<()>),
-}
-
-#[derive(Debug, Default)]
-struct TraceCounters {
-    enqueued: AtomicU64,
-    written: AtomicU64,
-    dropped: AtomicU64,
-    failed: AtomicU64,
-}
-
-async fn write_all(
-    store: Arc<dyn TraceStore>,
-    mut messages: mpsc::Receiver<TraceMessage>,
-    counters: Arc<TraceCounters>,
-) {
-    let mut last_warning: Option<Instant> = None;
-    while let Some(message) = messages.recv().await {
-        let record = match message {
-            TraceMessage::Record(record) => record,
-            TraceMessage::Flush(done) => {
-                // The receiver may have timed out.
-                let _ = done.send(());
-                continue;
-            }
-        };
-        let Err(error) = with_timeout(WRITE_TIMEOUT, store.append(record)).await else {
-            counters.written.fetch_add(1, Ordering::Relaxed);
-            continue;
-        };
-        let n_failed = counters.failed.fetch_add(1, Ordering::Relaxed) + 1;
-        if last_warning.is_none_or(|last| last.elapsed() >= WARN_INTERVAL) {
-            last_warning = Some(Instant::now());
-            tracing::warn!(%error, n_failed, "Cannot write trace records; they are lost.");
-        }
-    }
 }

@@ -25,7 +25,8 @@ impl TraceId {
             .chain_update(instance_id.as_bytes())
             .chain_update(path.top().to_string())
             .finalize();
-        Self(digest.iter().take(N_BYTES).map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat())
+        let digits = digest.iter().take(N_BYTES).flat_map(|byte| [byte >> 4, byte & 0xf]);
+        Self(digits.filter_map(|digit| char::from_digit(digit.into(), 16)).collect())
     }
 
     /// Returns the hexadecimal digits.

@@ -1,16 +1,22 @@
-//! The contents of trace records, and the trace writer.
+//! The contents of trace records, and the writer of the call log.
 
 #![expect(clippy::unwrap_used, reason = "a panic is a test failure")]
 
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, Once};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::FutureExt;
+use pegboard_core::call::{Call, Invoker};
 use pegboard_core::redact::{Redactor, is_secret_name, redacted};
-use pegboard_core::store::{StoreError, StoreFuture, TraceQuery, TraceRecord, TraceStore};
+use pegboard_core::store::{
+    CallLog, CallQuery, CallSummary, FinishedCall, LogBatch, LogEntry, SessionSummary, StoreError,
+    StoreFuture, TraceQuery, TraceRecord,
+};
+use pegboard_runtime::metrics::{Metrics, MetricsLimits};
 use pegboard_runtime::sessions::CallerContext;
-use pegboard_runtime::trace::{CallFailure, TraceCounts, TraceWriter, TracedCall, UnwrittenTraces};
+use pegboard_runtime::trace::{CallFailure, TracedCall};
+use pegboard_runtime::{CallerOptions, Runtime};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use tokio::time;
@@ -322,103 +328,165 @@ proptest! {
     }
 }
 
-/// A store with scripted behaviour.
+/// A log with scripted behaviour.
 #[derive(Default)]
-struct Store {
-    records: Mutex<Vec<TraceRecord>>,
-    behaviour: Mutex<StoreBehaviour>,
+struct ScriptedLog {
+    tools: Mutex<Vec<String>>,
+    behaviour: Mutex<LogBehaviour>,
 }
 
 #[derive(Clone, Copy, Default)]
-enum StoreBehaviour {
+enum LogBehaviour {
     #[default]
     Well,
     Failing,
     Silent,
 }
 
-impl Store {
-    fn set_behaviour(&self, behaviour: StoreBehaviour) {
+impl ScriptedLog {
+    fn set_behaviour(&self, behaviour: LogBehaviour) {
         *self.behaviour.lock().unwrap() = behaviour;
+    }
+
+    /// Returns the names of the tools called, in the order in which they were written.
+    fn tools(&self) -> Vec<String> {
+        self.tools.lock().unwrap().clone()
     }
 }
 
-impl TraceStore for Store {
-    fn append(&self, record: TraceRecord) -> StoreFuture<'_, ()> {
+impl CallLog for ScriptedLog {
+    fn append(&self, batch: LogBatch, _now: SystemTime) -> StoreFuture<'_, ()> {
         match *self.behaviour.lock().unwrap() {
-            StoreBehaviour::Well => async {
-                self.records.lock().unwrap().push(record);
+            LogBehaviour::Well => async {
+                self.tools.lock().unwrap().extend(batch.map(|entry| match entry {
+                    LogEntry::Call(call) => call.summary.tool,
+                    LogEntry::Trace(record) => record.content,
+                }));
                 Ok(())
             }
             .boxed(),
-            StoreBehaviour::Failing => async { Err(StoreError::Full { reason: "no space".into() }) }.boxed(),
-            StoreBehaviour::Silent => std::future::pending().boxed(),
+            LogBehaviour::Failing => async { Err(StoreError::Full { reason: "no space".into() }) }.boxed(),
+            LogBehaviour::Silent => std::future::pending().boxed(),
         }
     }
 
-    fn find(&self, _query: TraceQuery) -> StoreFuture<'_, Vec<TraceRecord>> {
-        async { Ok(self.records.lock().unwrap().clone()) }.boxed()
+    fn calls_by_id(&self, _: Vec<String>, _: SystemTime) -> StoreFuture<'_, Vec<FinishedCall>> {
+        async { Ok(Vec::new()) }.boxed()
+    }
+
+    fn calls(&self, _: CallQuery, _: SystemTime) -> StoreFuture<'_, Vec<CallSummary>> {
+        async { Ok(Vec::new()) }.boxed()
+    }
+
+    fn sessions(&self, _: Option<String>, _: usize, _: SystemTime) -> StoreFuture<'_, Vec<SessionSummary>> {
+        async { Ok(Vec::new()) }.boxed()
+    }
+
+    fn traces(&self, _: TraceQuery) -> StoreFuture<'_, Vec<TraceRecord>> {
+        async { Ok(Vec::new()) }.boxed()
     }
 }
 
-fn traces() -> (Arc<Store>, TraceWriter) {
-    // One subscriber for all tests, set before anything is logged: `tracing` caches the interest of a
-    // callsite for all threads.
-    static LOGGING: Once = Once::new();
-    LOGGING.call_once(|| tracing::subscriber::set_global_default(WarningCounter).unwrap());
-    let store = Arc::<Store>::default();
-    let traces = TraceWriter::new(Arc::clone(&store) as Arc<dyn TraceStore>);
-    (store, traces)
+/// A runtime without tools: calls fail, but are logged under the name that was asked for.
+struct LoggedRuntime {
+    log: Arc<ScriptedLog>,
+    runtime: Runtime,
+    metrics: Arc<Metrics>,
 }
 
-fn numbered(number: usize) -> TraceRecord {
-    record(&json!({"query": number.to_string()}))
+impl LoggedRuntime {
+    async fn start() -> Self {
+        // One subscriber for all tests, set before anything is logged: `tracing` caches the interest of a
+        // callsite for all threads.
+        static LOGGING: Once = Once::new();
+        LOGGING.call_once(|| tracing::subscriber::set_global_default(WarningCounter).unwrap());
+        let log = Arc::<ScriptedLog>::default();
+        let metrics = Arc::new(Metrics::new(MetricsLimits::default()));
+        let builder = Runtime::builder().call_log(Arc::clone(&log) as _).observe(Arc::clone(&metrics) as _);
+        Self { log, runtime: builder.start().await.unwrap(), metrics }
+    }
+
+    /// Makes this many calls, without leaving time to write them.
+    fn call(&self, numbers: std::ops::Range<usize>) {
+        let caller = self.runtime.caller(CallerOptions::default());
+        for number in numbers {
+            let call = caller.start(Call::new(format!("tool-{number}").as_str(), json!({})));
+            assert!(call.now_or_never().unwrap().result.is_err());
+        }
+    }
+
+    /// Returns the numbers of lost entries by reason.
+    fn lost(&self) -> String {
+        let text = self.metrics.render();
+        let samples = text.lines().filter_map(|line| line.strip_prefix("pegboard_call_log_lost_total"));
+        samples.collect::<Vec<_>>().join(" ")
+    }
 }
 
-#[tokio::test(start_paused = true)]
-async fn records_are_written_in_order() {
-    let (store, traces) = traces();
-    let records: Vec<TraceRecord> = (0..100).map(numbered).collect();
-    records.iter().cloned().for_each(|record| traces.write(record));
-    assert_eq!(traces.flush().await, Ok(()));
-    assert_eq!(*store.records.lock().unwrap(), records);
-    assert_eq!(traces.counts(), TraceCounts { n_written: 100, ..TraceCounts::default() });
-}
-
-#[tokio::test(start_paused = true)]
-async fn records_beyond_the_queue_capacity_are_dropped_and_counted() {
-    let (store, traces) = traces();
-    (0..1_007).map(numbered).for_each(|record| traces.write(record));
-    assert_eq!(traces.flush().await, Ok(()));
-    assert_eq!(traces.counts(), TraceCounts { n_written: 1_000, n_dropped: 7, n_failed: 0 });
-    assert_eq!(store.records.lock().unwrap().last(), Some(&numbered(999)));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_store_that_fails_loses_records_and_nothing_else() {
-    let (store, traces) = traces();
-    store.set_behaviour(StoreBehaviour::Failing);
-    (0..3).map(numbered).for_each(|record| traces.write(record));
-    assert_eq!(traces.flush().await, Ok(()));
-    store.set_behaviour(StoreBehaviour::Well);
-    traces.write(numbered(3));
-    assert_eq!(traces.flush().await, Ok(()));
-    assert_eq!(traces.counts(), TraceCounts { n_written: 1, n_dropped: 0, n_failed: 3 });
+fn names(numbers: std::ops::Range<usize>) -> Vec<String> {
+    numbers.map(|number| format!("tool-{number}")).collect()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_never_answers_does_not_block() {
-    let (store, traces) = traces();
-    store.set_behaviour(StoreBehaviour::Silent);
-    (0..4).map(numbered).for_each(|record| traces.write(record));
-    let begin = time::Instant::now();
-    let unwritten = traces.flush().await.unwrap_err();
-    assert_eq!(begin.elapsed(), Duration::from_secs(5));
-    insta::assert_snapshot!(unwritten, @"2 trace records were not written within 5s; check the trace store");
-    assert_eq!(unwritten, UnwrittenTraces { n_waiting: 2 });
-    // Each record takes its timeout, then the next one is attempted.
-    assert_eq!(traces.flush().await, Ok(()));
-    assert_eq!(traces.counts().n_failed, 4);
+async fn calls_are_logged_in_order() {
+    let logged = LoggedRuntime::start().await;
+    logged.call(0..100);
+    assert_eq!(logged.log.tools(), names(0..0));
+    logged.runtime.flush_call_log().await;
+    assert_eq!(logged.log.tools(), names(0..100));
+    assert_eq!(logged.lost(), "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_batch_is_written_at_once_and_the_rest_after_200_ms() {
+    let logged = LoggedRuntime::start().await;
+    for (n_calls, n_millis) in [(1, 200), (255, 200), (256, 0), (257, 0)] {
+        let began = time::Instant::now();
+        logged.call(0..n_calls);
+        while logged.log.tools().len() < n_calls {
+            time::sleep(Duration::from_millis(1)).await;
+        }
+        let took = began.elapsed().as_millis();
+        assert!((n_millis..n_millis + 4).contains(&took), "{n_calls} calls took {took} ms");
+        logged.log.tools.lock().unwrap().clear();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_oldest_entries_are_dropped_and_counted_beyond_the_queue_capacity() {
+    let logged = LoggedRuntime::start().await;
+    logged.call(0..4_103);
+    logged.runtime.flush_call_log().await;
+    assert_eq!(logged.log.tools(), names(7..4_103));
+    assert_eq!(logged.lost(), r#"{reason="queue_full"} 7"#);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failing_log_loses_entries_and_nothing_else() {
+    let logged = LoggedRuntime::start().await;
+    logged.log.set_behaviour(LogBehaviour::Failing);
+    logged.call(0..3);
+    logged.runtime.flush_call_log().await;
+    logged.log.set_behaviour(LogBehaviour::Well);
+    logged.call(3..4);
+    logged.runtime.flush_call_log().await;
+    assert_eq!(logged.log.tools(), names(3..4));
+    assert_eq!(logged.lost(), r#"{reason="store_failed"} 3"#);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_that_never_answers_does_not_block() {
+    let logged = LoggedRuntime::start().await;
+    logged.log.set_behaviour(LogBehaviour::Silent);
+    logged.call(0..4);
+    let began = time::Instant::now();
+    logged.runtime.flush_call_log().await;
+    assert_eq!(began.elapsed(), Duration::from_secs(5));
+    logged.call(4..5);
+    logged.log.set_behaviour(LogBehaviour::Well);
+    logged.runtime.flush_call_log().await;
+    assert_eq!(logged.log.tools(), names(4..5));
+    assert_eq!(logged.lost(), r#"{reason="store_failed"} 4"#);
 }
 
 thread_local! {
@@ -446,15 +514,15 @@ impl tracing::Subscriber for WarningCounter {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failing_store_is_logged_once_a_minute() {
+async fn a_failing_log_is_reported_once_a_minute() {
     let n_before = N_LOGGED.get();
-    let (store, traces) = traces();
-    store.set_behaviour(StoreBehaviour::Failing);
+    let logged = LoggedRuntime::start().await;
+    logged.log.set_behaviour(LogBehaviour::Failing);
     for (pause, n_logged) in [(0, 1), (59, 1), (1, 2), (30, 2), (30, 3)] {
         time::advance(Duration::from_secs(pause)).await;
-        (0..10).map(numbered).for_each(|record| traces.write(record));
-        traces.flush().await.unwrap();
+        logged.call(0..10);
+        logged.runtime.flush_call_log().await;
         assert_eq!(N_LOGGED.get() - n_before, n_logged, "after {pause} s");
     }
-    assert_eq!(traces.counts().n_failed, 50);
+    assert_eq!(logged.lost(), r#"{reason="store_failed"} 50"#);
 }

@@ -1,6 +1,8 @@
 //! Capacity limits of the stores.
 
-use pegboard_core::store::{FinishedCall, StoreError, StoreUsage, StoredOutput};
+use std::time::Duration;
+
+use pegboard_core::store::{StoreError, StoreUsage, StoredOutput};
 
 const MIB: u64 = 1024 * 1024;
 
@@ -94,38 +96,45 @@ impl SessionLimits {
     }
 }
 
-/// Limits of the trace store. Beyond them the oldest records are evicted.
+/// Limits of one kind of entries of the call log. Beyond them the oldest entries are evicted, many at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TraceLimits {
-    /// Maximum number of records.
-    pub max_records: u64,
+pub struct LogLimits {
+    /// Maximum number of entries.
+    pub max_entries: u64,
     /// Maximum total size in bytes.
     pub max_bytes: u64,
-    /// Maximum size of one record in bytes; a larger one is refused.
-    pub max_record_bytes: u64,
+    /// Maximum size of one entry in bytes; a larger one is refused.
+    pub max_entry_bytes: u64,
+    /// Time after which entries expire; `None` if they do not.
+    pub retention: Option<Duration>,
 }
 
-impl Default for TraceLimits {
-    fn default() -> Self {
-        Self { max_records: 10_000, max_bytes: 64 * MIB, max_record_bytes: MIB }
-    }
-}
+impl LogLimits {
+    /// Default limits of finished calls: 20,000 calls, 128 MiB, seven days.
+    pub const CALLS: Self = Self {
+        max_entries: 20_000,
+        max_bytes: 128 * MIB,
+        max_entry_bytes: MIB,
+        retention: Some(Duration::from_hours(7 * 24)),
+    };
+    /// Default limits of trace records: 10,000 records, 64 MiB.
+    pub const TRACES: Self =
+        Self { max_entries: 10_000, max_bytes: 64 * MIB, max_entry_bytes: MIB, retention: None };
 
-impl TraceLimits {
-    /// Checks that a record of `n_bytes` is small enough.
-    pub(crate) fn admit(self, n_bytes: u64) -> Result<(), StoreError> {
-        if n_bytes <= self.max_record_bytes {
+    /// Checks that an entry of `n_bytes` is small enough.
+    pub(crate) fn admit(self, kind: &str, n_bytes: u64) -> Result<(), StoreError> {
+        if n_bytes <= self.max_entry_bytes {
             return Ok(());
         }
-        let limit = self.max_record_bytes;
+        let limit = self.max_entry_bytes;
         Err(StoreError::Full {
-            reason: format!("a trace record of {n_bytes} bytes exceeds the limit of {limit}"),
+            reason: format!("a {kind} record of {n_bytes} bytes exceeds the limit of {limit}"),
         })
     }
 
-    /// Returns `true` if a store with this usage must evict entries.
+    /// Returns `true` if a log with this usage must evict entries.
     pub(crate) fn are_exceeded_by(self, usage: StoreUsage) -> bool {
-        usage.n_entries > self.max_records || usage.n_bytes > self.max_bytes
+        usage.n_entries > self.max_entries || usage.n_bytes > self.max_bytes
     }
 }
 
@@ -174,43 +183,8 @@ impl CatalogueLimits {
     }
 }
 
-/// Limits of the call history. Beyond them the oldest calls are evicted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HistoryLimits {
-    /// Maximum number of calls.
-    pub max_calls: u64,
-    /// Maximum total size in bytes.
-    pub max_bytes: u64,
-    /// Maximum size of one call in bytes; a larger one is refused.
-    pub max_call_bytes: u64,
-}
-
-impl Default for HistoryLimits {
-    fn default() -> Self {
-        Self { max_calls: 20_000, max_bytes: 128 * MIB, max_call_bytes: MIB }
-    }
-}
-
-impl HistoryLimits {
-    /// Checks that each call is small enough.
-    pub(crate) fn admit(self, calls: &[FinishedCall]) -> Result<(), StoreError> {
-        let limit = self.max_call_bytes;
-        match calls.iter().map(past_call_len).find(|n_bytes| *n_bytes > limit) {
-            None => Ok(()),
-            Some(n_bytes) => Err(StoreError::Full {
-                reason: format!("a call record of {n_bytes} bytes exceeds the limit of {limit}"),
-            }),
-        }
-    }
-
-    /// Returns `true` if a store with this usage must evict entries.
-    pub(crate) fn are_exceeded_by(self, usage: StoreUsage) -> bool {
-        usage.n_entries > self.max_calls || usage.n_bytes > self.max_bytes
-    }
-}
-
 /// Limits of a database, per store.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DatabaseLimits {
     /// Limits of cached results.
     pub cache: CacheLimits,
@@ -218,14 +192,28 @@ pub struct DatabaseLimits {
     pub outputs: OutputLimits,
     /// Limits of sessions and their handles.
     pub sessions: SessionLimits,
-    /// Limits of trace records.
-    pub traces: TraceLimits,
     /// Limits of leased slots.
     pub slots: SlotLimits,
     /// Limits of server listings.
     pub catalogue: CatalogueLimits,
-    /// Limits of past calls.
-    pub history: HistoryLimits,
+    /// Limits of finished calls.
+    pub calls: LogLimits,
+    /// Limits of trace records.
+    pub traces: LogLimits,
+}
+
+impl Default for DatabaseLimits {
+    fn default() -> Self {
+        Self {
+            cache: CacheLimits::default(),
+            outputs: OutputLimits::default(),
+            sessions: SessionLimits::default(),
+            slots: SlotLimits::default(),
+            catalogue: CatalogueLimits::default(),
+            calls: LogLimits::CALLS,
+            traces: LogLimits::TRACES,
+        }
+    }
 }
 
 /// Returns the total accounted size of some parts.
@@ -236,17 +224,4 @@ pub(crate) fn total_len<const N: usize>(parts: [usize; N]) -> u64 {
 /// Returns the accounted size of an output.
 pub(crate) fn output_len(output: &StoredOutput) -> u64 {
     total_len([output.body.len(), output.content_type.len(), output.tool.len(), output.principal.len()])
-}
-
-/// Returns the accounted size of a past call.
-pub(crate) fn past_call_len(FinishedCall { summary, body, .. }: &FinishedCall) -> u64 {
-    let error = summary.error.as_ref().map_or(0, String::len);
-    total_len([
-        body.len(),
-        summary.id.len(),
-        summary.session.len(),
-        summary.owner.len(),
-        summary.tool.len(),
-        error,
-    ])
 }

@@ -1,21 +1,12 @@
-//! In-memory stores, which do not outlive the process.
+//! In-memory stores for what is on the path of a call, which do not outlive the process.
 //!
 //! Each is a handful of maps behind a lock that is never held across an await. Lookup and insertion take
-//! logarithmic time.
+//! logarithmic time. Everything else is kept in memory by
+//! [`Database::in_memory`](crate::sqlite::Database::in_memory).
 
 mod cache;
-mod catalogue;
-mod history;
-mod outputs;
-mod sessions;
 mod slots;
-mod traces;
 mod ttl_map;
 
 pub use self::cache::MemoryCache;
-pub use self::catalogue::MemoryCatalogue;
-pub use self::history::MemoryHistory;
-pub use self::outputs::MemoryOutputs;
-pub use self::sessions::MemorySessions;
 pub use self::slots::MemorySlots;
-pub use self::traces::MemoryTraces;

@@ -1,23 +1,25 @@
-//! SQLite stores in a file that several processes may share.
+//! SQLite stores, in a file that several processes may share or in memory.
 //!
-//! A dedicated thread owns the connection and runs one job after another, so that no async task ever blocks
-//! on the disk. Jobs queue in a bounded channel; a caller that finds it full waits.
+//! A dedicated thread owns the connection to a file and runs one job after another, so that no async task ever
+//! blocks on the disk. Jobs queue in a bounded channel; a caller that finds it full waits. Jobs in memory wait for
+//! nothing, and run where they are awaited.
 
 mod cache;
+mod call_log;
 mod catalogue;
 mod file;
-mod history;
 mod outputs;
 mod sessions;
 mod slots;
 mod time;
-mod traces;
 mod usage_counter;
 
 use std::path::Path;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 
 use futures_util::FutureExt;
+use parking_lot::Mutex;
 use pegboard_core::store::{StoreError, StoreFuture};
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 use tokio::sync::{mpsc, oneshot};
@@ -27,7 +29,7 @@ use crate::limits::DatabaseLimits;
 /// Maximum number of queued jobs. Each may hold an output, so they are few.
 const MAX_WAITING: usize = 64;
 
-/// A database file that implements all stores. Clones share the database.
+/// A database that implements all stores. Clones share the database.
 ///
 /// Times are stored to the millisecond, from 1970 to the year 9999, and clamped to that range. A queued write
 /// is executed even if its caller has stopped waiting and the last clone is dropped, as long as the process
@@ -52,12 +54,18 @@ const MAX_WAITING: usize = 64;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Database {
-    jobs: mpsc::Sender<DatabaseJob>,
+    engine: DatabaseEngine,
     limits: DatabaseLimits,
+    /// Reason why the file is not used.
+    problem: Arc<OnceLock<StoreError>>,
 }
 
-/// A job for the database thread.
-type DatabaseJob = Box<dyn FnOnce(&mut Connection) + Send>;
+#[derive(Clone, Debug)]
+enum DatabaseEngine {
+    File(mpsc::Sender<DatabaseJob>),
+    /// `None` until the first use.
+    Memory(Arc<Mutex<Option<Connection>>>),
+}
 
 impl Database {
     /// Opens the database at a path with the default limits; creates it if it does not exist.
@@ -69,18 +77,58 @@ impl Database {
 
     /// Opens the database at a path; creates it if it does not exist.
     pub fn open_with(path: &Path, limits: DatabaseLimits) -> Result<Self, StoreError> {
-        let mut connection = file::open(path)?;
-        let (jobs, mut waiting) = mpsc::channel::<DatabaseJob>(MAX_WAITING);
-        let serve = move || {
-            while let Some(job) = waiting.blocking_recv() {
-                job(&mut connection);
-            }
+        let connection = file::open(path)?;
+        let jobs = start(move || connection)?;
+        Ok(Self { engine: DatabaseEngine::File(jobs), limits, problem: Arc::default() })
+    }
+
+    /// Opens the database at a path in the background. If it cannot be opened, state is kept in memory, and
+    /// [`problem`](Self::problem) returns the reason.
+    pub fn open_in_background(path: &Path, limits: DatabaseLimits) -> Self {
+        let problem = Arc::<OnceLock<StoreError>>::default();
+        let (path, reported) = (path.to_owned(), Arc::clone(&problem));
+        let connect = move || {
+            file::open(&path).unwrap_or_else(|error| {
+                reported.get_or_init(|| error);
+                file::open_in_memory()
+            })
         };
-        thread::Builder::new().name("pegboard-database".to_owned()).spawn(serve).map_err(|error| {
-            let reason = format!("cannot start the database thread: {error}");
-            StoreError::Unusable { place: path.display().to_string(), reason }
-        })?;
-        Ok(Self { jobs, limits })
+        match start(connect) {
+            Ok(jobs) => Self { engine: DatabaseEngine::File(jobs), limits, problem },
+            Err(error) => {
+                problem.get_or_init(|| error);
+                Self { problem, ..Self::in_memory_with(limits) }
+            }
+        }
+    }
+
+    /// Returns an empty database in memory with the default limits, which is created at its first use.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// use pegboard_core::store::OutputStore;
+    /// use pegboard_stores::sqlite::Database;
+    ///
+    /// assert_eq!(Database::in_memory().usage().await.unwrap().n_entries, 0);
+    /// # });
+    /// ```
+    pub fn in_memory() -> Self {
+        Self::in_memory_with(DatabaseLimits::default())
+    }
+
+    /// Returns an empty database in memory, which is created at its first use.
+    pub fn in_memory_with(limits: DatabaseLimits) -> Self {
+        Self { engine: DatabaseEngine::Memory(Arc::default()), limits, problem: Arc::default() }
+    }
+
+    /// Waits until the database is open; returns the reason why state is kept in memory, if it should be in a
+    /// file.
+    pub async fn problem(&self) -> Option<StoreError> {
+        let opened = match &self.engine {
+            DatabaseEngine::File(_) => self.run_to_completion(|_| Ok(())).await,
+            DatabaseEngine::Memory(_) => Ok(()),
+        };
+        opened.err().or_else(|| self.problem.get().cloned())
     }
 
     /// Runs a job on the database thread; it is skipped if the caller stops waiting.
@@ -107,6 +155,10 @@ impl Database {
         W: FnOnce(&mut Connection) -> JobResult<T> + Send + 'static,
     {
         async move {
+            let jobs = match &self.engine {
+                DatabaseEngine::File(jobs) => jobs,
+                DatabaseEngine::Memory(connection) => return run_in_memory(connection, work),
+            };
             let (answer, answered) = oneshot::channel();
             let job: DatabaseJob = Box::new(move |connection| {
                 let is_skipped = match if_abandoned {
@@ -118,11 +170,40 @@ impl Database {
                     drop(answer.send(work(connection).map_err(StoreError::from)));
                 }
             });
-            self.jobs.send(job).await.map_err(|_| thread_ended())?;
+            jobs.send(job).await.map_err(|_| thread_ended())?;
             answered.await.map_err(|_| thread_ended())?
         }
         .boxed()
     }
+}
+
+/// A job for the database thread.
+type DatabaseJob = Box<dyn FnOnce(&mut Connection) + Send>;
+
+/// Runs a job on a database in memory; creates it if it is the first.
+fn run_in_memory<T>(
+    connection: &Mutex<Option<Connection>>,
+    work: impl FnOnce(&mut Connection) -> JobResult<T>,
+) -> Result<T, StoreError> {
+    let mut connection = connection.lock();
+    work(connection.get_or_insert_with(file::open_in_memory)).map_err(StoreError::from)
+}
+
+/// Starts a thread that connects and then runs jobs until all senders are dropped.
+fn start(
+    connect: impl FnOnce() -> Connection + Send + 'static,
+) -> Result<mpsc::Sender<DatabaseJob>, StoreError> {
+    let (jobs, mut waiting) = mpsc::channel::<DatabaseJob>(MAX_WAITING);
+    let serve = move || {
+        let mut connection = connect();
+        while let Some(job) = waiting.blocking_recv() {
+            job(&mut connection);
+        }
+    };
+    thread::Builder::new().name("pegboard-database".to_owned()).spawn(serve).map_err(|error| {
+        StoreError::Failed { reason: format!("cannot start the database thread: {error}") }
+    })?;
+    Ok(jobs)
 }
 
 /// Treatment of a job after its caller has stopped waiting.
@@ -281,7 +362,8 @@ mod tests {
             assert!((&mut usage).now_or_never().is_none());
             waiting.push(usage);
         }
-        assert!(database.jobs.try_reserve().is_err(), "the channel is full");
+        let DatabaseEngine::File(jobs) = &database.engine else { panic!("the database is a file") };
+        assert!(jobs.try_reserve().is_err(), "the channel is full");
         waiting.truncate(MAX_WAITING + 3);
         drop(held);
         for usage in waiting {

@@ -14,9 +14,7 @@ use pegboard_core::settings::ServerSettings;
 use pegboard_core::settings::cache::{CacheBackend, CacheSettings};
 use pegboard_core::settings::gateway::GatewaySettings;
 use pegboard_core::settings::mcp::{ResolvedMcpServer, Secret};
-use pegboard_core::store::{
-    CacheStore, CatalogueStore, HistoryStore, OutputStore, SessionStore, SlotStore, StoreError, TraceStore,
-};
+use pegboard_core::store::{CacheStore, CatalogueStore, SlotStore};
 use pegboard_gateway::api::{Api, GatewayInfo};
 use pegboard_gateway::{Gateway, ProfileError, ProfileViews};
 use pegboard_providers::mcp::{PoolOptions, ServerPool};
@@ -24,10 +22,7 @@ use pegboard_runtime::metrics::{Metrics, MetricsLimits};
 use pegboard_runtime::requests::ServerId;
 use pegboard_runtime::wall_clock::WallClock;
 use pegboard_runtime::{PlanChanges, Runtime, RuntimeBuilder, RuntimePlan, StartError};
-use pegboard_stores::limits::{
-    CacheLimits, CatalogueLimits, DatabaseLimits, HistoryLimits, OutputLimits, SessionLimits, SlotLimits,
-    TraceLimits,
-};
+use pegboard_stores::limits::{CacheLimits, DatabaseLimits};
 use pegboard_stores::memory;
 use pegboard_stores::sqlite::Database;
 
@@ -130,10 +125,16 @@ pub async fn start(
     telemetry: &Telemetry,
 ) -> Result<App, AppError> {
     let metrics = Arc::new(Metrics::new(MetricsLimits::default()));
-    let stores = Stores::open(options.state.as_deref(), &configuration.cache).await;
+    let stores = Stores::open(options.state.as_deref(), &configuration.cache);
+    let database = Arc::clone(&stores.database);
+    tokio::spawn(async move {
+        if let Some(error) = database.problem().await {
+            tracing::warn!("State is kept in memory and will be lost at exit: {error}");
+        }
+    });
     let factory = ProviderFactory {
         fallback: options.fallback,
-        ..ProviderFactory::new(options.servers, Arc::clone(&stores.catalogue))
+        ..ProviderFactory::new(options.servers, Arc::clone(&stores.database) as _)
     };
     let secrets = KnownSecrets::default();
     let known = secrets.add(&configuration.secrets, telemetry);
@@ -154,15 +155,14 @@ impl App {
         Api::new(info)
             .runtime(&self.runtime)
             .metrics(Arc::clone(&self.metrics))
-            .outputs(Arc::clone(&self.stores.outputs))
-            .sessions(Arc::clone(&self.stores.sessions))
-            .traces(Arc::clone(&self.stores.traces))
-            .history(Arc::clone(&self.stores.history))
+            .outputs(Arc::clone(&self.stores.database) as _)
+            .sessions(Arc::clone(&self.stores.database) as _)
+            .call_log(Arc::clone(&self.stores.database) as _)
     }
 
     /// Reason why state is kept in memory instead of on disk, if so.
-    pub fn state_problem(&self) -> Option<&str> {
-        self.stores.problem.as_deref()
+    pub async fn state_problem(&self) -> Option<String> {
+        self.stores.database.problem().await.map(|error| error.to_string())
     }
 
     /// Returns `true` if the fallback toolbox is the only one.
@@ -312,80 +312,45 @@ impl ProviderFactory {
 
 /// Stores of state: on disk if there is a directory, or else in memory.
 struct Stores {
-    /// Reason why state is not on disk although there is a directory.
-    problem: Option<String>,
+    database: Arc<Database>,
     cache: Arc<dyn CacheStore>,
-    catalogue: Arc<dyn CatalogueStore>,
-    outputs: Arc<dyn OutputStore>,
-    sessions: Arc<dyn SessionStore>,
-    traces: Arc<dyn TraceStore>,
-    history: Arc<dyn HistoryStore>,
     slots: Arc<dyn SlotStore>,
 }
 
 impl Stores {
-    async fn open(folder: Option<&Path>, cache: &CacheSettings) -> Self {
-        let Some(folder) = folder else { return Self::in_memory(cache) };
-        match open(folder, limits(cache)).await {
-            Ok(database) => Self::on_disk(&Arc::new(database), cache),
-            Err(error) => {
-                tracing::warn!("State is kept in memory and will be lost at exit: {error}");
-                Self { problem: Some(error.to_string()), ..Self::in_memory(cache) }
-            }
-        }
-    }
-
-    fn on_disk(database: &Arc<Database>, cache: &CacheSettings) -> Self {
+    /// Opens the database in the background: nothing waits for the disk until it is needed.
+    fn open(folder: Option<&Path>, cache: &CacheSettings) -> Self {
+        let limits = DatabaseLimits { cache: cache_limits(cache), ..DatabaseLimits::default() };
+        let Some(folder) = folder else {
+            return Self {
+                database: Arc::new(Database::in_memory_with(limits)),
+                cache: Arc::new(memory::MemoryCache::new(limits.cache)),
+                slots: Arc::new(memory::MemorySlots::new(limits.slots)),
+            };
+        };
+        let database = Arc::new(Database::open_in_background(&folder.join(DATABASE), limits));
         Self {
-            problem: None,
             cache: match cache.backend {
-                CacheBackend::Sqlite => Arc::clone(database) as _,
-                CacheBackend::Memory => Arc::new(memory::MemoryCache::new(limits(cache))),
+                CacheBackend::Sqlite => Arc::clone(&database) as _,
+                CacheBackend::Memory => Arc::new(memory::MemoryCache::new(limits.cache)),
             },
-            catalogue: Arc::clone(database) as _,
-            outputs: Arc::clone(database) as _,
-            sessions: Arc::clone(database) as _,
-            traces: Arc::clone(database) as _,
-            history: Arc::clone(database) as _,
-            slots: Arc::clone(database) as _,
-        }
-    }
-
-    fn in_memory(cache: &CacheSettings) -> Self {
-        Self {
-            problem: None,
-            cache: Arc::new(memory::MemoryCache::new(limits(cache))),
-            catalogue: Arc::new(memory::MemoryCatalogue::new(CatalogueLimits::default())),
-            outputs: Arc::new(memory::MemoryOutputs::new(OutputLimits::default())),
-            sessions: Arc::new(memory::MemorySessions::new(SessionLimits::default())),
-            traces: Arc::new(memory::MemoryTraces::new(TraceLimits::default())),
-            history: Arc::new(memory::MemoryHistory::new(HistoryLimits::default())),
-            slots: Arc::new(memory::MemorySlots::new(SlotLimits::default())),
+            slots: Arc::clone(&database) as _,
+            database,
         }
     }
 
     fn configure(&self, builder: RuntimeBuilder) -> RuntimeBuilder {
         builder
             .cache(Arc::clone(&self.cache))
-            .outputs(Arc::clone(&self.outputs))
-            .sessions(Arc::clone(&self.sessions))
-            .traces(Arc::clone(&self.traces))
-            .history(Arc::clone(&self.history))
+            .outputs(Arc::clone(&self.database) as _)
+            .sessions(Arc::clone(&self.database) as _)
+            .call_log(Arc::clone(&self.database) as _)
             .slots(Arc::clone(&self.slots))
     }
 }
 
 /// Limits of the cache.
-fn limits(cache: &CacheSettings) -> CacheLimits {
+fn cache_limits(cache: &CacheSettings) -> CacheLimits {
     let CacheSettings { backend: _, max_entries, max_bytes, max_entry_bytes } = *cache;
     CacheLimits { max_entries, max_bytes, max_entry_bytes }
-}
-
-/// Opens the database of a directory, and creates it if needed.
-async fn open(folder: &Path, cache: CacheLimits) -> Result<Database, StoreError> {
-    let path = folder.join(DATABASE);
-    let place = path.display().to_string();
-    let limits = DatabaseLimits { cache, ..DatabaseLimits::default() };
-    let opened = tokio::task::spawn_blocking(move || Database::open_with(&path, limits)).await;
-    opened.unwrap_or_else(|error| Err(StoreError::Unusable { place, reason: error.to_string() }))
 }

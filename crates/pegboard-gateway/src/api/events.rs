@@ -132,7 +132,7 @@ fn camel_case(name: &str) -> String {
 }
 
 /// All event kinds.
-const KINDS: [&str; 17] = [
+const KINDS: [&str; 18] = [
     "tool_started",
     "tool_finished",
     "progress",
@@ -149,6 +149,7 @@ const KINDS: [&str; 17] = [
     "corrected",
     "server",
     "started",
+    "log_lost",
     "catalogue",
 ];
 
@@ -171,6 +172,7 @@ fn kind(event: &RuntimeEvent) -> &'static str {
         RuntimeEvent::Corrected { .. } => "corrected",
         RuntimeEvent::Server { .. } => "server",
         RuntimeEvent::Started { .. } => "started",
+        RuntimeEvent::LogLost { .. } => "log_lost",
         RuntimeEvent::Catalogue { .. } => "catalogue",
     }
 }
@@ -194,6 +196,7 @@ fn subject(event: &RuntimeEvent) -> Option<&Arc<CallInfo>> {
         | RuntimeEvent::Corrected { .. }
         | RuntimeEvent::Server { .. }
         | RuntimeEvent::Started { .. }
+        | RuntimeEvent::LogLost { .. }
         | RuntimeEvent::Catalogue { .. } => None,
     }
 }

@@ -1,10 +1,11 @@
 //! Running and finished calls as one list.
 
 use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use pegboard_core::store::{CallSummary, HistoryQuery, HistoryStore, TraceQuery, TraceRecord};
+use pegboard_core::store::{CallLog, CallQuery, CallSummary, TraceQuery, TraceRecord};
 use pegboard_json::RawJson;
 use pegboard_runtime::{CallId, CallStatus, Runtime};
 use serde_json::{Value, json};
@@ -76,17 +77,17 @@ impl CallListItem {
 }
 
 impl ApiState {
-    /// Returns the store of finished calls, after flushing pending writes.
-    pub(super) async fn history(&self) -> Result<&Arc<dyn HistoryStore>, ApiProblem> {
+    /// Returns the call log, after flushing pending writes.
+    pub(super) async fn call_log(&self) -> Result<&Arc<dyn CallLog>, ApiProblem> {
         if let Some(runtime) = &self.api.runtime {
-            runtime.flush_history().await;
+            runtime.flush_call_log().await;
         }
-        self.api.history.as_ref().ok_or_else(ApiProblem::not_stored)
+        self.api.call_log.as_ref().ok_or_else(ApiProblem::not_stored)
     }
 
     /// Returns the visible calls that match a query, newest first: all, or those of a session, or those with
     /// an id prefix.
-    pub(super) async fn call_history(&self, query: HistoryQuery) -> Result<Vec<CallListItem>, ApiProblem> {
+    pub(super) async fn call_history(&self, query: CallQuery) -> Result<Vec<CallListItem>, ApiProblem> {
         let (now, n_most) = (self.now(), query.limit);
         let is_match = |call: &CallStatus| {
             !call.operation.contains('.')
@@ -97,8 +98,8 @@ impl ApiState {
         let running = self.api.runtime.as_ref().map(Runtime::calls).unwrap_or_default();
         let mut calls: Vec<CallListItem> =
             running.into_iter().filter(is_match).map(|call| CallListItem::running(call, now)).collect();
-        let query = HistoryQuery { owner: self.scope.owner(), ..query };
-        let finished = self.history().await?.calls(query, now).await?;
+        let query = CallQuery { owner: self.scope.owner(), ..query };
+        let finished = self.call_log().await?.calls(query, now).await?;
         // A call that has finished meanwhile is in the store.
         calls.retain(|item| finished.iter().all(|call| call.id != item.id));
         calls.extend(finished.into_iter().map(CallListItem::finished));
@@ -107,22 +108,34 @@ impl ApiState {
         Ok(calls)
     }
 
-    /// Returns the full record of a call: its operation with all children.
-    pub(super) async fn operation(&self, item: &CallListItem) -> Result<Option<RawJson>, ApiProblem> {
-        if let (CallSource::Running(call), Some(runtime)) = (item.source, &self.api.runtime)
-            && let Some(operation) = runtime.operation(call)
-        {
-            return Ok(Some(RawJson::of(&operation)));
-        }
-        let finished = self.history().await?.get(item.id.clone(), self.now()).await?;
-        Ok(finished.and_then(|call| RawJson::parse(call.body).ok()))
+    /// Returns the full records of calls in the same order, as far as they exist: their operations with all
+    /// children.
+    pub(super) async fn operations(&self, items: &[CallListItem]) -> Result<Vec<RawJson>, ApiProblem> {
+        // Before the log is read: a call that ends meanwhile is in the log.
+        let running = items.iter().map(|item| match (item.source, &self.api.runtime) {
+            (CallSource::Running(call), Some(runtime)) => runtime.operation(call),
+            _ => None,
+        });
+        let running: Vec<Option<RawJson>> =
+            running.map(|found| found.map(|operation| RawJson::of(&operation))).collect();
+        let finished = items.iter().zip(&running).filter(|(_, running)| running.is_none());
+        let ids = finished.map(|(item, _)| item.id.clone()).collect();
+        let finished = self.call_log().await?.calls_by_id(ids, self.now()).await?;
+        let mut finished: HashMap<String, String> =
+            finished.into_iter().map(|call| (call.summary.id, call.body)).collect();
+        let operations = items.iter().zip(running).filter_map(|(item, running)| {
+            running.or_else(|| RawJson::parse(finished.remove(&item.id)?.into()).ok())
+        });
+        Ok(operations.collect())
     }
 
     /// Returns the trace records of a named session, newest first.
     pub(super) async fn records(&self, session: &str) -> Result<Vec<TraceRecord>, ApiProblem> {
-        let Some(traces) = &self.api.traces else { return Ok(Vec::new()) };
+        if self.api.call_log.is_none() {
+            return Ok(Vec::new());
+        }
         let query = TraceQuery { session: Some(session.to_owned()), limit: MAX_RECORDS, workspace: None };
-        Ok(traces.find(query).await?)
+        Ok(self.call_log().await?.traces(query).await?)
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use axum::extract::{Path, State};
 use axum::response::Response;
-use pegboard_core::store::{HistoryQuery, SessionRecord, SessionSummary};
+use pegboard_core::store::{CallQuery, SessionRecord, SessionSummary};
 use pegboard_json::RawJson;
 use pegboard_runtime::optree::AccountingScope;
 use pegboard_runtime::{CallStatus, Caller, CallerOptions, Runtime};
@@ -86,13 +86,10 @@ pub(super) async fn one(
 
 /// Returns the full records of a past session's calls, oldest first; if there are too many, the newest ones.
 async fn past_operations(state: &ApiState, session: &str) -> Result<Vec<RawJson>, ApiProblem> {
-    let query =
-        HistoryQuery { session: Some(session.to_owned()), limit: MAX_CALLS, ..HistoryQuery::default() };
-    let mut operations = Vec::new();
-    for item in state.call_history(query).await?.iter().rev() {
-        operations.extend(state.operation(item).await?);
-    }
-    Ok(operations)
+    let query = CallQuery { session: Some(session.to_owned()), limit: MAX_CALLS, ..CallQuery::default() };
+    let mut calls = state.call_history(query).await?;
+    calls.reverse();
+    state.operations(&calls).await
 }
 
 /// Finds a session by its id or an unambiguous id prefix.
@@ -127,7 +124,7 @@ fn live_callers(state: &ApiState) -> Vec<Caller> {
 /// Returns all visible sessions, most recently used first.
 async fn list_sessions(state: &ApiState) -> Result<Vec<SessionListItem>, ApiProblem> {
     let now = state.now();
-    let past = state.history().await?.sessions(state.scope.owner(), MAX_LIMIT, now).await?;
+    let past = state.call_log().await?.sessions(state.scope.owner(), MAX_LIMIT, now).await?;
     let live = live_callers(state);
     let is_live = |id: &str| live.iter().find(|caller| caller.id() == id);
     let calls = state.api.runtime.as_ref().map(Runtime::calls).unwrap_or_default();

@@ -2,7 +2,7 @@
 
 use axum::extract::{Path, State};
 use axum::response::Response;
-use pegboard_core::store::HistoryQuery;
+use pegboard_core::store::CallQuery;
 use pegboard_json::RawJson;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -32,7 +32,7 @@ pub(super) async fn list(
     QueryParams(params): QueryParams<TracesQuery>,
 ) -> Result<Response, ApiProblem> {
     let n_most = params.limit.unwrap_or(DEFAULT_LIMIT).min(MAX_LIMIT);
-    let query = HistoryQuery { session: params.session, limit: n_most, ..HistoryQuery::default() };
+    let query = CallQuery { session: params.session, limit: n_most, ..CallQuery::default() };
     let calls = state.call_history(query).await?;
     let traces: Vec<Value> = calls.into_iter().map(CallListItem::into_json).collect();
     Ok(json_response(json!({"traces": traces})))
@@ -45,7 +45,7 @@ pub(super) async fn one(
 ) -> Result<Response, ApiProblem> {
     let item = find(&state, &requested).await?;
     let missing = || ApiProblem::not_found(format!("trace {} is no longer stored", item.id));
-    let operation = state.operation(&item).await?.ok_or_else(missing)?;
+    let operation = state.operations(std::slice::from_ref(&item)).await?.pop().ok_or_else(missing)?;
     let value = operation.to_value();
     let records = match value["attributes"]["session"].as_str() {
         Some(session) => records_during(&value, state.records(session).await?),
@@ -62,11 +62,11 @@ pub(super) async fn one(
 async fn find(state: &ApiState, requested: &str) -> Result<CallListItem, ApiProblem> {
     let requested = requested.to_ascii_lowercase();
     if requested == "last" {
-        let query = HistoryQuery { limit: 1, ..HistoryQuery::default() };
+        let query = CallQuery { limit: 1, ..CallQuery::default() };
         let newest = state.call_history(query).await?.into_iter().next();
         return newest.ok_or_else(|| ApiProblem::not_found("no calls yet"));
     }
-    let query = HistoryQuery { id_prefix: Some(requested.clone()), limit: 2, ..HistoryQuery::default() };
+    let query = CallQuery { id_prefix: Some(requested.clone()), limit: 2, ..CallQuery::default() };
     let mut found = state.call_history(query).await?.into_iter();
     match (found.next(), found.next()) {
         (Some(item), None) => Ok(item),

@@ -2,18 +2,20 @@
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use pegboard_core::call::ValidCall;
 use pegboard_core::entry::{ToolAnnotations, ToolEntry};
 use pegboard_core::output::Output;
-use pegboard_core::store::{SessionStore, StoreError, StoreFuture, TraceQuery, TraceRecord, TraceStore};
+use pegboard_core::store::{
+    CallLog, CallQuery, CallSummary, FinishedCall, LogBatch, SessionStore, SessionSummary, StoreError,
+    StoreFuture, TraceQuery, TraceRecord,
+};
 use pegboard_gateway::{Gateway, serve};
 use pegboard_json::RawJson;
 use pegboard_runtime::wall_clock::WallClock;
 use pegboard_runtime::{Runtime, RuntimeBuilder};
-use pegboard_stores::limits::{SessionLimits, TraceLimits};
-use pegboard_stores::memory;
+use pegboard_stores::sqlite::Database;
 use pegboard_wire::client::{Era, McpClient};
 use pegboard_wire::http;
 use pegboard_wire::http::client::HttpOptions;
@@ -65,7 +67,7 @@ fn parrot() -> ToolEntry {
 fn runtime_builder() -> RuntimeBuilder {
     let read_only = ToolAnnotations { read_only: Some(true), ..ToolAnnotations::default() };
     Runtime::builder()
-        .sessions(Arc::new(memory::MemorySessions::new(SessionLimits::default())))
+        .sessions(Arc::new(Database::in_memory()))
         .toolbox("vault", "Notes and files.")
         .provide("contentManager", mcp_server([read(), replace()]))
         .provide("my_git", LazyServer::new([echo_tool("my_git", "log").with_annotations(read_only)]))
@@ -410,14 +412,14 @@ async fn results_pass_unchanged_except_for_the_session_note() {
 }
 
 async fn trace_records(era: Era, calls: Vec<Value>) -> Vec<TraceRecord> {
-    let traces = Arc::new(memory::MemoryTraces::new(TraceLimits::default()));
-    let runtime = runtime_builder().traces(Arc::clone(&traces) as _).start().await.unwrap();
+    let traces = Arc::new(Database::in_memory());
+    let runtime = runtime_builder().call_log(Arc::clone(&traces) as _).start().await.unwrap();
     let (client, _) = connect(&gateway(&runtime, json!({"expose": "agent"})), None, era).await;
     for arguments in calls {
         call(&client, "vault__odd", arguments).await;
     }
     runtime.shut_down(Duration::from_secs(1)).await;
-    let mut records = traces.find(TraceQuery { workspace: None, session: None, limit: 100 }).await.unwrap();
+    let mut records = traces.traces(TraceQuery { workspace: None, session: None, limit: 100 }).await.unwrap();
     records.reverse();
     records
 }
@@ -458,24 +460,36 @@ async fn calls_are_recorded_as_traces() {
     }
 }
 
-/// A store that always fails.
-struct BrokenStore;
+/// A log that cannot be written.
+struct BrokenLog;
 
-impl TraceStore for BrokenStore {
-    fn append(&self, _record: TraceRecord) -> StoreFuture<'_, ()> {
+impl CallLog for BrokenLog {
+    fn append(&self, _batch: LogBatch, _now: SystemTime) -> StoreFuture<'_, ()> {
         Box::pin(async { Err(StoreError::Failed { reason: "it is broken".to_owned() }) })
     }
 
-    fn find(&self, _query: TraceQuery) -> StoreFuture<'_, Vec<TraceRecord>> {
+    fn calls_by_id(&self, _: Vec<String>, _: SystemTime) -> StoreFuture<'_, Vec<FinishedCall>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn calls(&self, _: CallQuery, _: SystemTime) -> StoreFuture<'_, Vec<CallSummary>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn sessions(&self, _: Option<String>, _: usize, _: SystemTime) -> StoreFuture<'_, Vec<SessionSummary>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn traces(&self, _query: TraceQuery) -> StoreFuture<'_, Vec<TraceRecord>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 }
 
 #[tokio::test]
-async fn a_failing_trace_store_does_not_fail_the_call() {
+async fn a_failing_call_log_does_not_fail_the_call() {
     // D22
     for era in ERAS {
-        let runtime = runtime_builder().traces(Arc::new(BrokenStore)).start().await.unwrap();
+        let runtime = runtime_builder().call_log(Arc::new(BrokenLog)).start().await.unwrap();
         let (client, _) = connect(&gateway(&runtime, json!({"expose": "agent"})), None, era).await;
         assert_eq!(text(&call_parrot(&client, json!({})).await), "nothing to say");
     }
@@ -484,8 +498,8 @@ async fn a_failing_trace_store_does_not_fail_the_call() {
 #[tokio::test]
 async fn a_call_outside_a_session_is_not_traced() {
     // D22
-    let traces = Arc::new(memory::MemoryTraces::new(TraceLimits::default()));
-    let runtime = runtime_builder().traces(Arc::clone(&traces) as _).start().await.unwrap();
+    let traces = Arc::new(Database::in_memory());
+    let runtime = runtime_builder().call_log(Arc::clone(&traces) as _).start().await.unwrap();
     let gateway = gateway(&runtime, json!({"expose": "flat"}));
     for era in ERAS {
         let (client, _) = connect(&gateway, None, era).await;
@@ -499,13 +513,13 @@ async fn a_call_outside_a_session_is_not_traced() {
     }
     runtime.shut_down(Duration::from_secs(1)).await;
     let query = TraceQuery { workspace: None, session: None, limit: 100 };
-    assert_eq!(traces.find(query).await.unwrap(), []);
+    assert_eq!(traces.traces(query).await.unwrap(), []);
 }
 
 #[tokio::test]
 async fn context_arguments_work_on_every_surface_under_agent_mode_names() {
-    let traces = Arc::new(memory::MemoryTraces::new(TraceLimits::default()));
-    let runtime = runtime_builder().traces(Arc::clone(&traces) as _).start().await.unwrap();
+    let traces = Arc::new(Database::in_memory());
+    let runtime = runtime_builder().call_log(Arc::clone(&traces) as _).start().await.unwrap();
     let gateway = gateway(&runtime, json!({}));
     for era in ERAS {
         for profile in ["flat", "hybrid", "agent"] {
@@ -518,15 +532,15 @@ async fn context_arguments_work_on_every_surface_under_agent_mode_names() {
     }
     runtime.shut_down(Duration::from_secs(1)).await;
     let query = TraceQuery { workspace: Some("w".to_owned()), session: None, limit: 100 };
-    assert_eq!(traces.find(query).await.unwrap().len(), 6);
+    assert_eq!(traces.traces(query).await.unwrap().len(), 6);
 }
 
 #[tokio::test]
 async fn an_unknown_tool_creates_no_session() {
-    let sessions = Arc::new(memory::MemorySessions::new(SessionLimits::default()));
+    let sessions = Arc::new(Database::in_memory());
     let runtime = runtime_builder().sessions(Arc::clone(&sessions) as _).start().await.unwrap();
     let (client, _) = connect(&gateway(&runtime, json!({"expose": "agent"})), None, Era::Session).await;
     call(&client, "contentManager", json!({"mode": "nope", "sessionId": "budget work"})).await;
-    let now = std::time::SystemTime::now();
+    let now = SystemTime::now();
     assert_eq!(sessions.list(10, now).await.unwrap(), []);
 }

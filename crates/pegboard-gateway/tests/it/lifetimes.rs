@@ -5,8 +5,7 @@ use std::sync::Arc;
 use pegboard_core::chain::ChainSpec;
 use pegboard_core::settings::{RuntimeSettings, ServerSettings};
 use pegboard_runtime::{Runtime, RuntimeBuilder};
-use pegboard_stores::limits::OutputLimits;
-use pegboard_stores::memory;
+use pegboard_stores::sqlite::Database;
 use pegboard_wire::client::Era;
 use serde_json::{Value, json};
 use tokio::time::{self, Duration};
@@ -21,7 +20,7 @@ fn runtime_builder(settings: Value) -> RuntimeBuilder {
     let big = scripted_tool("big", |_| Ok(text_output(&"a line of a large text\n".repeat(100))));
     Runtime::builder()
         .settings(settings)
-        .outputs(Arc::new(memory::MemoryOutputs::new(OutputLimits::default())))
+        .outputs(Arc::new(Database::in_memory()))
         .toolbox("t", "")
         .provide("s", mcp_server([big, echo_tool("s", "small")]))
 }

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::active::ActiveCall;
 use super::{MAX_NAME_BYTES, ParentCall};
+use crate::call_log::UnwrittenEntry;
 use crate::caller::Caller;
 use crate::catalogue::CatalogueTool;
 use crate::event::{CallEnd, CallInfo, RuntimeEvent};
@@ -144,7 +145,7 @@ impl CallRecord {
             }
             (meta.is_cached, meta.waited.unwrap_or_default())
         };
-        operation.end(optree::OpEnd {
+        let ended = operation.end_retained(optree::OpEnd {
             result: error.as_ref().map_or(Ok(()), |(kind, text)| Err(OpError::new(kind.as_str(), text))),
             size: n_bytes_out as u64,
             payload: result
@@ -156,8 +157,8 @@ impl CallRecord {
             waited,
             ..optree::OpEnd::ok()
         });
-        if let (Some(history), false) = (&shared.history, active_call.has_parent()) {
-            history.mark_dirty(active_call.caller());
+        if let (Some(log), Some(ended), false) = (&shared.call_log, ended, active_call.has_parent()) {
+            log.push(UnwrittenEntry::Call(active_call.caller().ended_call(ended)));
         }
         if let Some(call) = active_call.recorder.announced_info() {
             let end = CallEnd {

@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use tracing::warn;
 
 use super::active::ActiveCall;
+use crate::call_log::UnwrittenEntry;
 use crate::catalogue::CatalogueTool;
 use crate::sessions::{BindOutcome, CallerContext, EnteredSession, runtime_keys};
 use crate::trace::{CallFailure, TracedCall};
@@ -98,7 +99,7 @@ impl SessionCall {
 
     fn write_trace(&self, response: Option<&Value>, failure: Option<(&str, Option<&str>)>) {
         let shared = self.active_call.caller().shared();
-        let Some(traces) = &shared.traces else { return };
+        let Some(log) = &shared.call_log else { return };
         let redacted = failure.and_then(|(_, text)| text).map(|text| shared.redactor.load().text(text));
         let call = TracedCall {
             session: Some(self.entered.id.as_str()),
@@ -114,7 +115,7 @@ impl SessionCall {
             now: shared.wall.now(),
         };
         if let Some(record) = call.record() {
-            traces.write(record);
+            log.push(UnwrittenEntry::Trace(Box::new(record)));
         }
     }
 }

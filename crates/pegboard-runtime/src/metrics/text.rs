@@ -139,6 +139,18 @@ pub(super) fn catalogue(encoder: &mut TextEncoder, n_tools: &AtomicU64) {
     encoder.sample(name, &[], count(n_tools));
 }
 
+/// Writes nothing until an entry is lost.
+pub(super) fn lost_log_entries(encoder: &mut TextEncoder, lost: &LabelCounts) {
+    let name = "pegboard_call_log_lost_total";
+    let lost = lost.all();
+    if !lost.is_empty() {
+        encoder.metric(name, "counter", "Entries of the call log that were lost, by reason.");
+    }
+    for (reason, count) in lost {
+        encoder.sample(name, &[("reason", reason)], count);
+    }
+}
+
 /// Returns the histograms of each tool, by call status.
 fn by_status(tools: &[KeyedToolSeries]) -> impl Iterator<Item = (&ToolKey, &'static str, &Histogram)> {
     tools.iter().flat_map(|(key, series)| [(key, "ok", &series.ok), (key, "failed", &series.failed)])

@@ -216,7 +216,7 @@ fn turn_id(path: &OpPath) -> String {
 /// Builds the node of an operation and everything below it.
 pub(super) fn operation(tree: &OpTree, record: &OpRecord) -> OpNode {
     let (end, latency) = match &record.finish {
-        Some(OpFinish { end, latency, .. }) => (Some(end), *latency),
+        Some(OpFinish { end, latency }) => (Some(end), *latency),
         None => (None, record.began.elapsed()),
     };
     let notes = record.notes.as_deref().cloned().unwrap_or_default();
@@ -252,7 +252,7 @@ pub(super) fn accounting(info: &SessionIdentity, record: &OpRecord) -> Option<Ac
         OpKind::Tool => {}
         OpKind::Llm | OpKind::Session | OpKind::System => return None,
     }
-    let OpFinish { end, latency, .. } = record.finish.as_ref()?;
+    let OpFinish { end, latency } = record.finish.as_ref()?;
     Some(AccountingEntry {
         timestamp: millis(record.started),
         status: status(record),

@@ -8,9 +8,9 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::accounting::{OpCounters, OpUsage, Totals};
-use super::node::LogLine;
+use super::node::{self, LogLine, OpNode};
 use super::path::{MAX_DEPTH, OpPath, OpSegment};
-use super::record::{OpFinish, OpNotes, add_duration, bounded_note, millis};
+use super::record::{OpFinish, OpNotes, OpRecord, add_duration, bounded_note, millis};
 use super::text::{self, Payload};
 use super::{MAX_NAME, OpTree, SessionIdentity};
 
@@ -129,7 +129,13 @@ impl Operation {
         self.finish(end);
     }
 
-    fn finish(&mut self, end: OpEnd) {
+    /// Ends the operation; returns its record, unless the tree had no room for it.
+    pub(crate) fn end_retained(mut self, end: OpEnd) -> Option<EndedOperation> {
+        let record = self.finish(end)?;
+        Some(EndedOperation { tree: self.tree.clone(), record })
+    }
+
+    fn finish(&mut self, end: OpEnd) -> Option<Arc<OpRecord>> {
         self.ended = true;
         let session = &self.tree.0;
         let latency = self.began.elapsed();
@@ -141,15 +147,16 @@ impl Operation {
             OpKind::Tool => used.tools_run = 1,
             OpKind::Llm | OpKind::Session | OpKind::System => {}
         }
-        {
+        let record = {
             let mut state = session.state();
-            if let Some(mut record) = state.live.remove(&self.number) {
-                state.n_ended += 1;
-                Arc::make_mut(&mut record).finish = Some(OpFinish { end, latency, sequence: state.n_ended });
-                state.finished.insert(self.number, record);
-            }
-        }
+            state.live.remove(&self.number).map(|mut record| {
+                Arc::make_mut(&mut record).finish = Some(OpFinish { end, latency });
+                state.finished.insert(self.number, Arc::clone(&record));
+                record
+            })
+        };
         session.counters.add(&used);
+        record
     }
 }
 
@@ -158,6 +165,20 @@ impl Drop for Operation {
         if !self.ended {
             self.finish(OpEnd::failed(OpError::canceled()));
         }
+    }
+}
+
+/// An operation that has ended. Outlives its retention by the tree.
+#[derive(Clone, Debug)]
+pub(crate) struct EndedOperation {
+    tree: OpTree,
+    record: Arc<OpRecord>,
+}
+
+impl EndedOperation {
+    /// Returns the operation with everything below it.
+    pub(crate) fn to_node(&self) -> OpNode {
+        node::operation(&self.tree, &self.record)
     }
 }
 

@@ -41,8 +41,6 @@ pub(super) struct OpRecord {
 pub(super) struct OpFinish {
     pub(super) end: OpEnd,
     pub(super) latency: Duration,
-    /// End sequence number within the session, from 1.
-    pub(super) sequence: u64,
 }
 
 /// Attributes and log of an operation.

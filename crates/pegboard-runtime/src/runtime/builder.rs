@@ -13,7 +13,7 @@ use pegboard_core::model::OutputReader;
 use pegboard_core::provider::{Provider, ToolKind};
 use pegboard_core::redact::Redactor;
 use pegboard_core::settings::{RuntimeSettings, ServerSettings};
-use pegboard_core::store::{CacheStore, HistoryStore, OutputStore, SessionStore, SlotStore, TraceStore};
+use pegboard_core::store::{CacheStore, CallLog, OutputStore, SessionStore, SlotStore};
 use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -23,16 +23,15 @@ use super::{Runtime, RuntimeShared, watch_servers};
 use crate::batch;
 use crate::call::registry::ActiveCalls;
 use crate::call::suspended::SuspendedCallTable;
+use crate::call_log::CallLogWriter;
 use crate::catalogue::{Catalogue, CatalogueTool};
 use crate::chains;
 use crate::event::{EventBus, Observer};
-use crate::history::HistoryRecorder;
 use crate::outputs::{self, OutputStorage};
 use crate::pipeline::{self, SingleFlight};
 use crate::queues::Queues;
 use crate::sessions::{SessionRegistry, SessionSettings};
 use crate::spans::TracePropagator;
-use crate::trace::TraceWriter;
 use crate::wall_clock::WallClock;
 
 /// Number of notifications that a subscriber may lag behind.
@@ -47,8 +46,7 @@ pub struct RuntimeBuilder {
     reader: Option<Arc<OutputReader>>,
     slots: Option<Arc<dyn SlotStore>>,
     sessions: Option<Arc<dyn SessionStore>>,
-    traces: Option<Arc<dyn TraceStore>>,
-    history: Option<Arc<dyn HistoryStore>>,
+    call_log: Option<Arc<dyn CallLog>>,
     observers: Vec<Arc<dyn Observer>>,
     spans: Option<Arc<dyn TracePropagator>>,
     wall: Option<WallClock>,
@@ -133,17 +131,11 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the store for trace records of calls made in named sessions.
+    /// Sets the log for finished calls, so that they can be inspected after their caller is gone, and for trace
+    /// records of calls made in named sessions.
     #[must_use]
-    pub fn traces(mut self, store: Arc<dyn TraceStore>) -> Self {
-        self.traces = Some(store);
-        self
-    }
-
-    /// Sets the store for finished calls, so that they can be inspected after their caller is gone.
-    #[must_use]
-    pub fn history(mut self, store: Arc<dyn HistoryStore>) -> Self {
-        self.history = Some(store);
+    pub fn call_log(mut self, store: Arc<dyn CallLog>) -> Self {
+        self.call_log = Some(store);
         self
     }
 
@@ -170,13 +162,15 @@ impl RuntimeBuilder {
 
     /// Starts the runtime. Servers are opened on first use; those configured to start eagerly are opened in
     /// the background.
+    #[expect(
+        clippy::unused_async,
+        reason = "within an async function there is a Tokio runtime for the tasks"
+    )]
     pub async fn start(self) -> Result<Runtime, StartError> {
         let (active_plan, secrets) = self.plan.check()?;
         let wall = self.wall.unwrap_or_else(WallClock::start);
-        if let Some(store) = self.outputs.as_deref().filter(|_| active_plan.settings.tool_output.enabled) {
-            store.usage().await.map_err(StartError::Outputs)?;
-        }
         let active_plan = Arc::new(active_plan);
+        let events = EventBus::new(self.observers);
         let shared = Arc::new_cyclic(|shared| RuntimeShared {
             catalogue: Catalogue::default(),
             builtins: builtins(shared, self.outputs.is_some()),
@@ -187,9 +181,8 @@ impl RuntimeBuilder {
             outputs: OutputStorage::new(self.outputs),
             reader: self.reader,
             sessions: self.sessions.map(|store| SessionRegistry::new(store, SessionSettings::default())),
-            traces: self.traces.map(TraceWriter::new),
-            history: self.history.map(|store| HistoryRecorder::new(store, wall)),
-            events: EventBus::new(self.observers),
+            call_log: self.call_log.map(|store| CallLogWriter::new(store, wall, events.clone())),
+            events: events.clone(),
             spans: self.spans,
             calls: Arc::new(ActiveCalls::new()),
             callers: crate::caller::registry::CallerRegistry::default(),

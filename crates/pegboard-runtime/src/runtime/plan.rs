@@ -8,7 +8,6 @@ use pegboard_core::chain::ChainSpec;
 use pegboard_core::id::{InvalidName, ServerName, ToolboxName};
 use pegboard_core::provider::Provider;
 use pegboard_core::settings::{RuntimeSettings, ServerSettings};
-use pegboard_core::store::StoreError;
 
 use super::DEFAULT_TOOLBOX;
 use crate::call::requests::ServerId;
@@ -76,9 +75,6 @@ pub enum StartError {
         /// Reason.
         reason: String,
     },
-    /// The output store is not available.
-    #[error("the output store is not available: {0}")]
-    Outputs(StoreError),
 }
 
 impl RuntimePlan {

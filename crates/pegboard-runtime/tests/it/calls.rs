@@ -4,8 +4,8 @@ mod fixtures;
 
 mod batches;
 mod caches;
+mod call_log;
 mod chains;
-mod history;
 mod hostile;
 mod lifecycle;
 mod queues;

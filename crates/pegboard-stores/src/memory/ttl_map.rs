@@ -31,14 +31,9 @@ impl<K, V> Default for TtlMap<K, V> {
 }
 
 impl<K: Clone + Eq + Hash + Ord, V> TtlMap<K, V> {
-    /// Returns the entry of a key, even if it has expired.
-    pub(super) fn get_any(&self, key: &K) -> Option<&TtlEntry<V>> {
-        self.entries.get(key)
-    }
-
     /// Returns the value of a key, unless it has expired.
     pub(super) fn get_live(&self, key: &K, now: SystemTime) -> Option<&V> {
-        self.get_any(key).filter(|entry| entry.expires > now).map(|entry| &entry.value)
+        self.entries.get(key).filter(|entry| entry.expires > now).map(|entry| &entry.value)
     }
 
     /// Inserts or replaces an entry.
@@ -73,16 +68,6 @@ impl<K: Clone + Eq + Hash + Ord, V> TtlMap<K, V> {
         let (_, key) = self.by_age.first()?;
         let key = key.clone();
         self.remove(&key).map(|value| (key, value))
-    }
-
-    /// Iterates over the unexpired values, newest first.
-    pub(super) fn newest_first(&self, now: SystemTime) -> impl Iterator<Item = &V> {
-        self.newest_first_with_keys(now).map(|(_, value)| value)
-    }
-
-    /// Iterates over the unexpired values with their keys, newest first.
-    pub(super) fn newest_first_with_keys(&self, now: SystemTime) -> impl Iterator<Item = (&K, &V)> {
-        self.by_age.iter().rev().filter_map(move |(_, key)| Some((key, self.get_live(key, now)?)))
     }
 
     /// Returns the number and size of all entries, expired or not.

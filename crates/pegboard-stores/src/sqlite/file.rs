@@ -1,4 +1,4 @@
-//! Opening, creating and checking of the database file.
+//! Opening, creating and checking of a database.
 
 use std::error::Error;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -15,10 +15,14 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavio
 const APPLICATION_ID: i64 = 0x5045_4742; // "PEGB"
 /// Schema migrations: each extends the tables of the previous version, starting with version 1. Released ones
 /// never change; a change is a new migration.
-const MIGRATIONS: [&str; 3] =
-    [include_str!("schema.sql"), include_str!("catalogue.sql"), include_str!("history.sql")];
+const MIGRATIONS: [&str; 4] = [
+    include_str!("schema.sql"),
+    include_str!("catalogue.sql"),
+    include_str!("history.sql"),
+    include_str!("call_log.sql"),
+];
 /// The current schema version.
-const SCHEMA_VERSION: i64 = 3;
+const SCHEMA_VERSION: i64 = 4;
 /// Time to wait for the lock of another process.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum size of the write-ahead log file after a checkpoint.
@@ -35,6 +39,18 @@ pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
         place: path.display().to_string(),
         reason: reason.to_string(),
     })
+}
+
+/// Creates an empty database in memory.
+pub(super) fn open_in_memory() -> Connection {
+    let open = || -> OpenResult<Connection> {
+        let mut connection = Connection::open_in_memory()?;
+        connection.set_prepared_statement_cache_capacity(STATEMENT_CACHE_CAPACITY);
+        migrate(&mut connection)?;
+        connection.pragma_update(None, "foreign_keys", "ON")?;
+        Ok(connection)
+    };
+    open().expect("a database in memory needs nothing but memory")
 }
 
 fn try_open(path: &Path) -> OpenResult<Connection> {

@@ -2,14 +2,13 @@
 
 use std::time::SystemTime;
 
-use pegboard_core::store::{SessionHandle, SessionRecord, SessionStore, StoreFuture};
+use pegboard_core::store::{SessionHandle, SessionRecord, SessionStore, StoreError, StoreFuture};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction};
 
 use super::time::{from_millis, millis};
 use super::usage_counter::UsageCounter;
 use super::{Database, Durability, JobResult, begin, sql_limit};
 use crate::limits::SessionLimits;
-use crate::no_such_session;
 
 impl SessionStore for Database {
     fn get(&self, id: String, now: SystemTime) -> StoreFuture<'_, Option<SessionRecord>> {
@@ -157,7 +156,9 @@ fn bind_handle(
         return Ok(bound);
     }
     if !exists(change, &id)? {
-        return Err(no_such_session().into());
+        // Otherwise two callers could each believe that theirs won.
+        let reason = "cannot bind the handle: the session does not exist".to_owned();
+        return Err(StoreError::Failed { reason }.into());
     }
     let n_handles: i64 = change
         .prepare_cached("SELECT count(*) FROM session_handles WHERE session_id = ?1")?

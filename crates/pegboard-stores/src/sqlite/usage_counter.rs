@@ -10,11 +10,9 @@ pub(super) enum UsageCounter<'a> {
     Outputs,
     OutputsOfSession(&'a str),
     Sessions,
-    Traces,
     Leases,
     LeasesOfQueue(&'a str),
     Catalogue,
-    History,
 }
 
 impl UsageCounter<'_> {
@@ -25,11 +23,9 @@ impl UsageCounter<'_> {
             Self::Outputs => ("outputs", ""),
             Self::OutputsOfSession(session) => ("outputs of session", session),
             Self::Sessions => ("sessions", ""),
-            Self::Traces => ("traces", ""),
             Self::Leases => ("leases", ""),
             Self::LeasesOfQueue(queue) => ("leases of queue", queue),
             Self::Catalogue => ("catalogue", ""),
-            Self::History => ("history", ""),
         };
         let mut select = connection
             .prepare_cached("SELECT n_kept, n_bytes FROM tallies WHERE subject = ?1 AND part = ?2")?;

@@ -2,10 +2,9 @@
 
 mod agreement;
 mod cache;
+mod call_log;
 mod catalogue;
 mod engine;
-mod history;
 mod outputs;
 mod sessions;
 mod slots;
-mod traces;

@@ -10,9 +10,9 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use pegboard_core::store::{
-    CacheKey, CacheStore, CachedResult, CatalogueStore, OutputHandle, OutputStore, SessionHandle,
-    SessionRecord, SessionStore, SlotStore, StoreError, StoreUsage, StoredOutput, TraceQuery, TraceRecord,
-    TraceStore,
+    CacheKey, CacheStore, CachedResult, CallLog, CallQuery, CatalogueStore, LogEntry, OutputHandle,
+    OutputStore, SessionHandle, SessionRecord, SessionStore, SlotStore, StoreError, StoreUsage, StoredOutput,
+    TraceQuery, TraceRecord,
 };
 use pegboard_stores::limits::{DatabaseLimits, OutputLimits};
 use pegboard_stores::sqlite::Database;
@@ -99,7 +99,7 @@ async fn put_one_of_each(database: &Database) {
     OutputStore::put(database, output_handle(1), output(b"text".to_vec()), at(0)).await.unwrap();
     assert!(database.create(session("a"), at(0)).await.unwrap());
     assert_eq!(database.bind(session_handle("it"), "a".to_owned(), at(0)).await.unwrap(), "a");
-    database.append(record()).await.unwrap();
+    database.append(Box::new([LogEntry::Trace(record())].into_iter()), at(0)).await.unwrap();
     assert!(database.lease("browser".to_owned(), 1, at(0), at(10)).await.unwrap().is_some());
     database.save("f00d".to_owned(), "offer".into(), at(0)).await.unwrap();
 }
@@ -114,7 +114,7 @@ async fn expect_one_of_each(database: &Database) {
     let found = SessionStore::find(database, session_handle("it"), at(1)).await.unwrap();
     assert_eq!(found, Some(session("a")));
     let query = TraceQuery { limit: 10, ..TraceQuery::default() };
-    assert_eq!(TraceStore::find(database, query).await.unwrap(), [record()]);
+    assert_eq!(database.traces(query).await.unwrap(), [record()]);
     assert_eq!(database.lease("browser".to_owned(), 1, at(1), at(10)).await.unwrap(), None);
     assert_eq!(database.load("f00d".to_owned()).await.unwrap(), Some("offer".into()));
 }
@@ -325,35 +325,100 @@ async fn a_damaged_file_is_refused_and_left_untouched() {
     assert_eq!(Database::open(&path).unwrap().usage().await.unwrap().n_entries, 20);
 }
 
+/// Released schemas, from version 1.
+const SCHEMAS: [&str; 3] = [
+    include_str!("../../src/sqlite/schema.sql"),
+    include_str!("../../src/sqlite/catalogue.sql"),
+    include_str!("../../src/sqlite/history.sql"),
+];
+
+/// Creates a file as an earlier version wrote it, with one trace record and, since version 3, 200 calls.
+fn create_older(path: &Path, version: usize) {
+    let file = Connection::open(path).unwrap();
+    for schema in &SCHEMAS[..version] {
+        file.execute_batch(schema).unwrap();
+    }
+    file.pragma_update(None, "application_id", 0x5045_4742).unwrap();
+    file.pragma_update(None, "user_version", i64::try_from(version).unwrap()).unwrap();
+    let TraceRecord { workspace_id, session_id, kind, content, timestamp, metadata } = record();
+    file.execute(
+        "INSERT INTO traces (workspace_id, session_id, kind, done_at, n_bytes, content, metadata) \
+         VALUES (?1, ?2, ?3, ?4, 0, ?5, ?6)",
+        (workspace_id, session_id, kind, i64::try_from(timestamp).unwrap(), content, metadata.to_string()),
+    )
+    .unwrap();
+    for n in 0..if version >= 3 { 200 } else { 0 } {
+        let (id, body) = (format!("call-{n}"), format!("{{\"\u{e9}\":{n}}}"));
+        let started = 1_000_000_000 + i64::from(n);
+        file.execute(
+            "INSERT INTO history VALUES (?1, 's', 'ann', 'notes\u{e9}', ?2, ?3, 1234, 9, 1000010000, ?4)",
+            (id, (n % 2 == 1).then_some("timeout"), started, body.as_bytes()),
+        )
+        .unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_file_of_an_older_version_is_migrated() {
+    for version in 1..=SCHEMAS.len() {
+        let (_directory, path) = temp_database_path();
+        create_older(&path, version);
+        let opening: Vec<_> = (0..4)
+            .map(|_| {
+                let path = path.clone();
+                std::thread::spawn(move || Database::open(&path))
+            })
+            .collect();
+        let opened: Vec<Database> =
+            opening.into_iter().map(|opened| opened.join().unwrap().unwrap()).collect();
+        let query = TraceQuery { limit: 10, ..TraceQuery::default() };
+        assert_eq!(opened[0].traces(query).await.unwrap(), [record()]);
+        let n_calls = if version >= 3 { 200 } else { 0 };
+        let query = CallQuery { limit: 1_000, ..CallQuery::default() };
+        let calls = opened[1].calls(query, at(0)).await.unwrap();
+        assert_eq!(calls.len(), n_calls);
+        let ids = calls.iter().map(|call| call.id.clone()).collect();
+        for (place, found) in opened[2].calls_by_id(ids, at(0)).await.unwrap().into_iter().enumerate() {
+            let n = n_calls - 1 - place;
+            assert_eq!(found.summary, calls[place]);
+            assert_eq!(found.body, format!("{{\"\u{e9}\":{n}}}"));
+            assert_eq!(found.summary.tool, "notes\u{e9}");
+            assert_eq!(found.summary.error.as_deref(), (n % 2 == 1).then_some("timeout"));
+        }
+        assert_eq!(
+            opened[3].calls(CallQuery { limit: 1, ..CallQuery::default() }, at(10)).await.unwrap(),
+            []
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_opened_is_replaced_by_memory() {
     let (_directory, path) = temp_database_path();
-    let database = Database::open(&path).unwrap();
-    put_one_of_each(&database).await;
-    drop(database);
-    let before = "DROP TABLE catalogue; DROP TABLE history; DROP INDEX outputs_by_age; \
-         DELETE FROM tallies WHERE subject IN ('catalogue', 'history'); PRAGMA user_version = 1";
-    Connection::open(&path).unwrap().execute_batch(before).unwrap();
-    let opening: Vec<_> = (0..4)
-        .map(|_| {
-            let path = path.clone();
-            std::thread::spawn(move || Database::open(&path))
-        })
-        .collect();
-    let opened: Vec<Database> = opening.into_iter().map(|opened| opened.join().unwrap().unwrap()).collect();
-    assert_eq!(opened[0].load("f00d".to_owned()).await.unwrap(), None);
-    opened[1].save("f00d".to_owned(), "offer".into(), at(0)).await.unwrap();
-    expect_one_of_each(&opened[2]).await;
+    let usable = Database::open_in_background(&path, DatabaseLimits::default());
+    put_one_of_each(&usable).await;
+    assert_eq!(usable.problem().await, None);
+    expect_one_of_each(&Database::open(&path).unwrap()).await;
+
+    let other = path.with_file_name("other.db");
+    fs::write(&other, "A diary.").unwrap();
+    let replaced = Database::open_in_background(&other, DatabaseLimits::default());
+    put_one_of_each(&replaced).await;
+    expect_one_of_each(&replaced).await;
+    let reason = "file is not a database".to_owned();
+    let problem = StoreError::Unusable { place: other.display().to_string(), reason };
+    assert_eq!(replaced.problem().await, Some(problem));
+    assert_eq!(fs::read(&other).unwrap(), b"A diary.");
 }
 
 #[test]
 fn a_file_of_a_newer_version_or_of_another_program_is_refused() {
     let (_directory, path) = temp_database_path();
     drop(Database::open(&path).unwrap());
-    Connection::open(&path).unwrap().pragma_update(None, "user_version", 4).unwrap();
+    Connection::open(&path).unwrap().pragma_update(None, "user_version", 5).unwrap();
     assert_eq!(
         reason(&path),
-        "written by a newer version of Pegboard (schema version 4, this one supports 3); use that version, or \
+        "written by a newer version of Pegboard (schema version 5, this one supports 4); use that version, or \
          another file"
     );
 

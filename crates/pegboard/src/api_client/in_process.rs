@@ -38,7 +38,7 @@ impl InProcessGateway {
     pub(super) async fn with_records(globals: &Globals, telemetry: &Telemetry) -> Result<Self, CliError> {
         let state = state_with_records(globals.state.as_deref())?;
         let gateway = Self::start(state, telemetry, Configuration::default(), Vec::new()).await?;
-        match gateway.app.state_problem() {
+        match gateway.app.state_problem().await {
             None => Ok(gateway),
             Some(why) => Err(CliError::system(format!("cannot read stored records: {why}"))
                 .hint("set another directory with --state, or run as the owner of this one")),

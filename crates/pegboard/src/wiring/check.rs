@@ -7,8 +7,7 @@ use pegboard_core::provider::ServerState;
 use pegboard_gateway::ProfileViews;
 use pegboard_providers::mcp::PoolOptions;
 use pegboard_runtime::requests::ServerId;
-use pegboard_stores::limits::CatalogueLimits;
-use pegboard_stores::memory;
+use pegboard_stores::sqlite::Database;
 
 use super::{AppError, ProviderFactory};
 
@@ -42,7 +41,7 @@ pub async fn check(mut configuration: Configuration) -> Result<CheckReport, AppE
         toolbox.agents.retain(|_, agent| !matches!(agent, AgentEntry::Unusable { .. }));
     }
     ProfileViews::from_settings(&configuration.gateway, &configuration.toolboxes.keys().cloned().collect())?;
-    let catalogue = Arc::new(memory::MemoryCatalogue::new(CatalogueLimits::default()));
+    let catalogue = Arc::new(Database::in_memory());
     let (plan, _) = ProviderFactory::new(PoolOptions::default(), catalogue).plan(configuration).await;
     if let Some(problem) = plan.problem() {
         return Err(problem.into());

@@ -1,6 +1,6 @@
 //! Agents and their modes, sessions, workspaces and traces through the program.
 
-use pegboard::store::{TraceQuery, TraceRecord, TraceStore};
+use pegboard::store::{CallLog, TraceQuery, TraceRecord};
 use pegboard::stores::sqlite::Database;
 use pegboard::wire::client::{Era, McpClient};
 use rustix::process::Signal;
@@ -195,7 +195,7 @@ async fn traced(profile: &str, way: (Transport, Era), calls: &[(&str, Value)]) -
     time::timeout(LONG, gateway.wait()).await.unwrap().unwrap();
     let traces = Database::open(&stage.folder().join("state").join("pegboard.db")).unwrap();
     let query = TraceQuery { workspace: None, session: None, limit: 100 };
-    let mut records = traces.find(query).await.unwrap();
+    let mut records = traces.traces(query).await.unwrap();
     records.reverse();
     records
 }

@@ -1,7 +1,9 @@
 //! Cancellation of calls, disconnects of clients, and shutdown of the gateway.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use pegboard::store::{CallLog, CallQuery};
+use pegboard::stores::sqlite::Database;
 use pegboard::wire::client::{Era, McpClient, RequestOptions};
 use pegboard::wire::{PendingRequest, RawJson};
 use rustix::process::{Pid, Signal};
@@ -130,5 +132,52 @@ async fn servers_stop_with_the_gateway() {
         while stage.n_living() > 0 {
             stage.told_anything().await;
         }
+    }
+}
+
+#[tokio::test]
+async fn a_killed_gateway_leaves_the_calls_that_it_had_logged() {
+    let stage = Stage::new();
+    let file = stage.write("workbench-config.json", &patient(&stage).to_string());
+    let seat = Seat::take(stage, &file, Some("flat"), (Transport::Http, Era::Session)).await;
+    let path = seat.stage.folder().join("state").join("pegboard.db");
+    let calls = async |log: &Database| {
+        let query = CallQuery { limit: usize::MAX, ..CallQuery::default() };
+        log.calls(query, SystemTime::now()).await.unwrap()
+    };
+    // Nobody reads the log through the gateway, which would write it at once.
+    let log = Database::open(&path).unwrap();
+    let mut n_made = 0;
+    let making = async {
+        loop {
+            call(&seat.client, "s__x", json!({})).await;
+            n_made += 1;
+        }
+    };
+    let logging = async {
+        while calls(&log).await.len() < 20 {
+            tokio::task::yield_now().await;
+        }
+        signal(&seat.gateway, Signal::KILL);
+    };
+    let killed = async {
+        tokio::select! {
+            () = making => {}
+            () = logging => {}
+        }
+    };
+    time::timeout(LONG, killed).await.unwrap();
+    let Seat { mut gateway, stage: _stage, .. } = seat;
+    gateway.wait().await.unwrap();
+    drop(log);
+
+    let log = Database::open(&path).unwrap();
+    let mut left = calls(&log).await;
+    left.reverse();
+    assert!((20..=n_made + 1).contains(&left.len()), "{} of {n_made} calls are left", left.len());
+    for (place, call) in left.iter().enumerate() {
+        let found = log.calls_by_id(vec![call.id.clone()], SystemTime::now()).await.unwrap();
+        let operation: Value = serde_json::from_str(&found[0].body).unwrap();
+        assert_eq!(operation["opId"], format!("1-{}", place + 1), "no call is missing");
     }
 }

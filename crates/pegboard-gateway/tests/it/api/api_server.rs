@@ -13,12 +13,9 @@ use pegboard_core::entry::{ToolAnnotations, ToolEntry};
 use pegboard_core::error::CallError;
 use pegboard_core::handler::Handler;
 use pegboard_core::output::Output;
-use pegboard_core::store::{HistoryStore, OutputStore, SessionStore, TraceStore};
 use pegboard_gateway::api::{Api, ApiScope, GatewayInfo, router};
 use pegboard_json::RawJson;
 use pegboard_runtime::{Runtime, RuntimeBuilder};
-use pegboard_stores::limits::{HistoryLimits, OutputLimits, SessionLimits, TraceLimits};
-use pegboard_stores::memory;
 use pegboard_stores::sqlite::Database;
 use pegboard_wire::http::server::{HttpServerOptions, serve};
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
@@ -157,49 +154,31 @@ pub(super) async fn api_with(settings: Value) -> (Api, Runtime, Arc<Notify>) {
 }
 
 /// The stores of a runtime.
-pub(super) struct Stores {
-    outputs: Arc<dyn OutputStore>,
-    sessions: Arc<dyn SessionStore>,
-    traces: Arc<dyn TraceStore>,
-    history: Arc<dyn HistoryStore>,
-}
+pub(super) struct Stores(Arc<Database>);
 
 impl Default for Stores {
     fn default() -> Self {
-        Self {
-            outputs: Arc::new(memory::MemoryOutputs::new(OutputLimits::default())),
-            sessions: Arc::new(memory::MemorySessions::new(SessionLimits::default())),
-            traces: Arc::new(memory::MemoryTraces::new(TraceLimits::default())),
-            history: Arc::new(memory::MemoryHistory::new(HistoryLimits::default())),
-        }
+        Self(Arc::new(Database::in_memory()))
     }
 }
 
 impl Stores {
     /// Keeps everything in one database.
     pub(super) fn in_database(database: &Database) -> Self {
-        let database = Arc::new(database.clone());
-        Self {
-            outputs: Arc::clone(&database) as _,
-            sessions: Arc::clone(&database) as _,
-            traces: Arc::clone(&database) as _,
-            history: database,
-        }
+        Self(Arc::new(database.clone()))
     }
 
     pub(super) fn apply_to_builder(&self, builder: RuntimeBuilder) -> RuntimeBuilder {
         builder
-            .outputs(Arc::clone(&self.outputs))
-            .sessions(Arc::clone(&self.sessions))
-            .traces(Arc::clone(&self.traces))
-            .history(Arc::clone(&self.history))
+            .outputs(Arc::clone(&self.0) as _)
+            .sessions(Arc::clone(&self.0) as _)
+            .call_log(Arc::clone(&self.0) as _)
     }
 
     pub(super) fn apply_to_api(&self, api: Api) -> Api {
-        api.outputs(Arc::clone(&self.outputs))
-            .sessions(Arc::clone(&self.sessions))
-            .traces(Arc::clone(&self.traces))
-            .history(Arc::clone(&self.history))
+        api.outputs(Arc::clone(&self.0) as _)
+            .sessions(Arc::clone(&self.0) as _)
+            .call_log(Arc::clone(&self.0) as _)
     }
 }
 

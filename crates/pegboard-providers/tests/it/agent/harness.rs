@@ -20,8 +20,9 @@ use pegboard_providers::model::Models;
 use pegboard_runtime::event::RuntimeEvent;
 use pegboard_runtime::spans::TracePropagator;
 use pegboard_runtime::{Caller, CallerOptions, Runtime};
-use pegboard_stores::limits::{CacheLimits, OutputLimits};
+use pegboard_stores::limits::CacheLimits;
 use pegboard_stores::memory;
+use pegboard_stores::sqlite::Database;
 use pegboard_testkit::model_server::{ModelServer, Script, ScriptAction, ScriptTurn, TurnCondition};
 use serde_json::{Value, json};
 use tokio::sync::broadcast;
@@ -172,7 +173,7 @@ impl AgentHarness {
             .provide("library", LocalProvider::new(library(&activity)).of_kind(ToolKind::Mcp))
             .provide("rest", LocalProvider::new([weather()]).of_kind(ToolKind::Rest))
             .provide("agent", agents.provider())
-            .outputs(Arc::new(memory::MemoryOutputs::new(OutputLimits::default())))
+            .outputs(Arc::new(Database::in_memory()))
             .cache(Arc::new(memory::MemoryCache::new(CacheLimits::default())))
             .spans(Arc::clone(&spans) as _)
             .start()

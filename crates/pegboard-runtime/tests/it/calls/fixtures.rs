@@ -11,8 +11,9 @@ use pegboard_core::error::{CallError, ToolError};
 use pegboard_core::provider::{LocalProvider, Provider, ServerOffering, ServerState, ToolKind};
 use pegboard_core::settings::{RuntimeSettings, ServerSettings};
 use pegboard_runtime::{Caller, CallerOptions, Runtime, RuntimeBuilder};
-use pegboard_stores::limits::{CacheLimits, OutputLimits};
+use pegboard_stores::limits::CacheLimits;
 use pegboard_stores::memory;
+use pegboard_stores::sqlite::Database;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 use tokio::time;
@@ -222,7 +223,7 @@ pub(crate) fn builder(log: &ExecutionLog, settings: Value, server: Value) -> Run
     Runtime::builder()
         .settings(settings)
         .cache(Arc::new(memory::MemoryCache::new(CacheLimits::default())))
-        .outputs(Arc::new(memory::MemoryOutputs::new(OutputLimits::default())))
+        .outputs(Arc::new(Database::in_memory()))
         .provide_with("t", Arc::new(LocalProvider::new(tools(log)).of_kind(ToolKind::Mcp)), server)
 }
 

@@ -18,8 +18,9 @@ use pegboard_core::settings::ServerSettings;
 use pegboard_json::RawJson;
 use pegboard_runtime::event::RuntimeEvent;
 use pegboard_runtime::{Caller, CallerOptions, Runtime, RuntimeBuilder, SessionMode};
-use pegboard_stores::limits::{CacheLimits, OutputLimits, SessionLimits, TraceLimits};
+use pegboard_stores::limits::CacheLimits;
 use pegboard_stores::memory;
+use pegboard_stores::sqlite::Database;
 use serde_json::{Value, json};
 use tokio::time::{self, Instant};
 
@@ -54,7 +55,7 @@ fn runtime_with_tools(
     Runtime::builder()
         .settings(serde_json::from_value(settings).unwrap())
         .cache(Arc::new(memory::MemoryCache::new(CacheLimits::default())))
-        .outputs(Arc::new(memory::MemoryOutputs::new(OutputLimits::default())))
+        .outputs(Arc::new(Database::in_memory()))
         .provide_with("s", Arc::new(LocalProvider::new(tools).of_kind(ToolKind::Mcp)), server)
 }
 
@@ -295,7 +296,7 @@ async fn a_principal_is_not_a_tenant_of_the_same_name() {
 #[tokio::test]
 async fn sessions_of_two_tenants_are_separate_even_for_equal_principals() {
     let runtime = builder(&ExecutionLog::default(), json!({}), json!({}))
-        .sessions(Arc::new(memory::MemorySessions::new(SessionLimits::default())))
+        .sessions(Arc::new(Database::in_memory()))
         .start()
         .await
         .unwrap();
@@ -475,11 +476,11 @@ async fn a_call_by_name_opens_idle_servers_and_is_recorded_under_the_resolved_to
 
 #[tokio::test(start_paused = true)]
 async fn a_call_past_its_deadline_is_in_the_trace_as_well() {
-    use pegboard_core::store::{TraceQuery, TraceStore};
-    let traces = Arc::new(memory::MemoryTraces::new(TraceLimits::default()));
+    use pegboard_core::store::{CallLog, TraceQuery};
+    let traces = Arc::new(Database::in_memory());
     let runtime = builder(&ExecutionLog::default(), json!({}), json!({}))
-        .sessions(Arc::new(memory::MemorySessions::new(SessionLimits::default())))
-        .traces(Arc::clone(&traces) as _)
+        .sessions(Arc::new(Database::in_memory()))
+        .call_log(Arc::clone(&traces) as _)
         .start()
         .await
         .unwrap();
@@ -488,7 +489,7 @@ async fn a_call_past_its_deadline_is_in_the_trace_as_well() {
     call.context.deadline = Some(Instant::now() + Duration::from_millis(10));
     caller(&runtime).start(call).await;
     runtime.shut_down(Duration::from_secs(1)).await;
-    let records = traces.find(TraceQuery { limit: 10, ..TraceQuery::default() }).await.unwrap();
+    let records = traces.traces(TraceQuery { limit: 10, ..TraceQuery::default() }).await.unwrap();
     assert_eq!(records[0].content, "Failed to execute t.gate on file: a.md");
 }
 
@@ -515,7 +516,7 @@ async fn numbers_and_spellings_survive_argument_rewriting() {
         async move { Ok(Output::new(text.into())) }.boxed()
     });
     let raw = runtime_with_tools([echo], json!({}), json!({"validateArguments": "server"}))
-        .sessions(Arc::new(memory::MemorySessions::new(SessionLimits::default())))
+        .sessions(Arc::new(Database::in_memory()))
         .start()
         .await
         .unwrap();

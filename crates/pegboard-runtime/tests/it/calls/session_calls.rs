@@ -9,20 +9,19 @@ use pegboard_core::error::CallError;
 use pegboard_core::handler::Handler;
 use pegboard_core::output::Output;
 use pegboard_core::provider::LocalProvider;
-use pegboard_core::store::{TraceQuery, TraceStore};
+use pegboard_core::store::{CallLog, TraceQuery};
 use pegboard_json::RawJson;
 use pegboard_runtime::{Caller, Runtime};
-use pegboard_stores::limits::{SessionLimits, TraceLimits};
-use pegboard_stores::memory;
+use pegboard_stores::sqlite::Database;
 use serde_json::{Value, json};
 
 use crate::calls::fixtures::{ExecutionLog, builder, caller, line};
 
-async fn with_sessions() -> (Runtime, Arc<memory::MemoryTraces>) {
-    let traces = Arc::new(memory::MemoryTraces::new(TraceLimits::default()));
+async fn with_sessions() -> (Runtime, Arc<Database>) {
+    let traces = Arc::new(Database::in_memory());
     let runtime = builder(&ExecutionLog::default(), json!({}), json!({}))
-        .sessions(Arc::new(memory::MemorySessions::new(SessionLimits::default())))
-        .traces(Arc::clone(&traces) as _)
+        .sessions(Arc::new(Database::in_memory()))
+        .call_log(Arc::clone(&traces) as _)
         .start()
         .await
         .unwrap();
@@ -89,7 +88,7 @@ async fn calls_are_recorded() {
     in_context(&caller, "t__fail", json!({"query": "x", "context": context})).await;
     runtime.shut_down(std::time::Duration::from_secs(1)).await;
     let query = TraceQuery { workspace: Some("w".to_owned()), session: None, limit: 10 };
-    let records = traces.find(query).await.unwrap();
+    let records = traces.traces(query).await.unwrap();
     let contents: Vec<&str> = records.iter().map(|record| record.content.as_str()).collect();
     assert_eq!(
         contents,
@@ -150,11 +149,11 @@ impl Handler for FailsWithoutMessage {
 
 #[tokio::test]
 async fn a_failure_without_a_message_is_recorded_as_unknown() {
-    let traces = Arc::new(memory::MemoryTraces::new(TraceLimits::default()));
+    let traces = Arc::new(Database::in_memory());
     let wordless = ToolEntry::from_handler("wordless", "", Arc::new(FailsWithoutMessage));
     let runtime = Runtime::builder()
-        .sessions(Arc::new(memory::MemorySessions::new(SessionLimits::default())))
-        .traces(Arc::clone(&traces) as _)
+        .sessions(Arc::new(Database::in_memory()))
+        .call_log(Arc::clone(&traces) as _)
         .provide("t", LocalProvider::new([wordless]))
         .start()
         .await
@@ -162,6 +161,6 @@ async fn a_failure_without_a_message_is_recorded_as_unknown() {
     in_context(&caller(&runtime), "t__wordless", json!({})).await;
     runtime.shut_down(std::time::Duration::from_secs(1)).await;
     let query = TraceQuery { workspace: None, session: None, limit: 10 };
-    let records = traces.find(query).await.unwrap();
+    let records = traces.traces(query).await.unwrap();
     assert_eq!(records[0].metadata["outcome"]["error"]["message"], "Unknown error");
 }

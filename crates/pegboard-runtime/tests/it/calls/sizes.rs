@@ -9,8 +9,8 @@ use pegboard_core::provider::LocalProvider;
 use pegboard_json::RawJson;
 use pegboard_runtime::event::{RuntimeEvent, StoreReason};
 use pegboard_runtime::{Caller, CallerOptions, Runtime};
-use pegboard_stores::limits::OutputLimits;
-use pegboard_stores::memory;
+use pegboard_stores::limits::{DatabaseLimits, OutputLimits};
+use pegboard_stores::sqlite::Database;
 use serde_json::{Value, json};
 
 use crate::calls::fixtures::{ExecutionLog, builder, call, caller, line, test_runtime};
@@ -166,8 +166,8 @@ async fn stored_outputs_expire() {
 #[tokio::test]
 async fn without_storage_the_answer_is_truncated() {
     let off = json!({"toolResponseMaxBytes": 600, "toolOutput": {"enabled": false}});
-    let full =
-        Arc::new(memory::MemoryOutputs::new(OutputLimits { max_bytes: 10, ..OutputLimits::default() }));
+    let outputs = OutputLimits { max_bytes: 10, ..OutputLimits::default() };
+    let full = Arc::new(Database::in_memory_with(DatabaseLimits { outputs, ..DatabaseLimits::default() }));
     let runtimes = [
         test_runtime(&ExecutionLog::default(), off, json!({})).await,
         builder(&ExecutionLog::default(), json!({"toolResponseMaxBytes": 600}), json!({}))
@@ -220,7 +220,7 @@ async fn runtime_answering(result: Value, max_bytes: usize) -> (Runtime, Caller)
     let raw = ToolEntry::from_handler("raw", "", Arc::new(RawTool(RawJson::from(result))));
     let echo = ToolEntry::from_fn("echo", "", |value: Value| async move { Ok(value) });
     let runtime = Runtime::builder()
-        .outputs(Arc::new(memory::MemoryOutputs::new(OutputLimits::default())))
+        .outputs(Arc::new(Database::in_memory()))
         .provide_with(
             "s",
             Arc::new(LocalProvider::new([raw, echo])),

@@ -22,7 +22,7 @@ fn builder_over(
         .cache(Arc::new(database.clone()))
         .outputs(Arc::new(database.clone()))
         .sessions(Arc::new(database.clone()))
-        .traces(Arc::new(database.clone()))
+        .call_log(Arc::new(database.clone()))
         .slots(Arc::new(database.clone()))
         .provide_with("t", Arc::new(pegboard_core::provider::LocalProvider::new(tools(log))), server)
 }

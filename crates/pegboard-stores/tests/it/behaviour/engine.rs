@@ -2,12 +2,9 @@
 
 use std::time::{Duration, SystemTime};
 
-use pegboard_core::store::{
-    CacheStore, CatalogueStore, HistoryStore, OutputStore, SessionStore, SlotStore, TraceStore,
-};
+use pegboard_core::store::{CacheStore, CatalogueStore, OutputStore, SessionStore, SlotStore};
 use pegboard_stores::limits::{
-    CacheLimits, CatalogueLimits, DatabaseLimits, HistoryLimits, OutputLimits, SessionLimits, SlotLimits,
-    TraceLimits,
+    CacheLimits, CatalogueLimits, DatabaseLimits, OutputLimits, SessionLimits, SlotLimits,
 };
 use pegboard_stores::memory;
 use pegboard_stores::sqlite::Database;
@@ -33,62 +30,20 @@ impl Engine {
         }
     }
 
+    pub(crate) fn database(&self, limits: DatabaseLimits) -> Database {
+        match self {
+            Self::Memory => Database::in_memory_with(limits),
+            Self::Sqlite(directory) => {
+                Database::open_with(&directory.path().join("state.db"), limits).unwrap()
+            }
+        }
+    }
+
     pub(crate) fn cache(&self, limits: CacheLimits) -> Box<dyn CacheStore> {
         match self {
             Self::Memory => Box::new(memory::MemoryCache::new(limits)),
-            Self::Sqlite(directory) => {
-                let limits = DatabaseLimits { cache: limits, ..DatabaseLimits::default() };
-                Box::new(open(directory, limits))
-            }
-        }
-    }
-
-    pub(crate) fn catalogue(&self, limits: CatalogueLimits) -> Box<dyn CatalogueStore> {
-        match self {
-            Self::Memory => Box::new(memory::MemoryCatalogue::new(limits)),
-            Self::Sqlite(directory) => {
-                let limits = DatabaseLimits { catalogue: limits, ..DatabaseLimits::default() };
-                Box::new(open(directory, limits))
-            }
-        }
-    }
-
-    pub(crate) fn history(&self, limits: HistoryLimits) -> Box<dyn HistoryStore> {
-        match self {
-            Self::Memory => Box::new(memory::MemoryHistory::new(limits)),
-            Self::Sqlite(directory) => {
-                let limits = DatabaseLimits { history: limits, ..DatabaseLimits::default() };
-                Box::new(open(directory, limits))
-            }
-        }
-    }
-
-    pub(crate) fn outputs(&self, limits: OutputLimits) -> Box<dyn OutputStore> {
-        match self {
-            Self::Memory => Box::new(memory::MemoryOutputs::new(limits)),
-            Self::Sqlite(directory) => {
-                let limits = DatabaseLimits { outputs: limits, ..DatabaseLimits::default() };
-                Box::new(open(directory, limits))
-            }
-        }
-    }
-
-    pub(crate) fn sessions(&self, limits: SessionLimits) -> Box<dyn SessionStore> {
-        match self {
-            Self::Memory => Box::new(memory::MemorySessions::new(limits)),
-            Self::Sqlite(directory) => {
-                let limits = DatabaseLimits { sessions: limits, ..DatabaseLimits::default() };
-                Box::new(open(directory, limits))
-            }
-        }
-    }
-
-    pub(crate) fn traces(&self, limits: TraceLimits) -> Box<dyn TraceStore> {
-        match self {
-            Self::Memory => Box::new(memory::MemoryTraces::new(limits)),
-            Self::Sqlite(directory) => {
-                let limits = DatabaseLimits { traces: limits, ..DatabaseLimits::default() };
-                Box::new(open(directory, limits))
+            Self::Sqlite(_) => {
+                Box::new(self.database(DatabaseLimits { cache: limits, ..DatabaseLimits::default() }))
             }
         }
     }
@@ -96,16 +51,23 @@ impl Engine {
     pub(crate) fn slots(&self, limits: SlotLimits) -> Box<dyn SlotStore> {
         match self {
             Self::Memory => Box::new(memory::MemorySlots::new(limits)),
-            Self::Sqlite(directory) => {
-                let limits = DatabaseLimits { slots: limits, ..DatabaseLimits::default() };
-                Box::new(open(directory, limits))
+            Self::Sqlite(_) => {
+                Box::new(self.database(DatabaseLimits { slots: limits, ..DatabaseLimits::default() }))
             }
         }
     }
-}
 
-fn open(directory: &TempDir, limits: DatabaseLimits) -> Database {
-    Database::open_with(&directory.path().join("state.db"), limits).unwrap()
+    pub(crate) fn catalogue(&self, catalogue: CatalogueLimits) -> Box<dyn CatalogueStore> {
+        Box::new(self.database(DatabaseLimits { catalogue, ..DatabaseLimits::default() }))
+    }
+
+    pub(crate) fn outputs(&self, outputs: OutputLimits) -> Box<dyn OutputStore> {
+        Box::new(self.database(DatabaseLimits { outputs, ..DatabaseLimits::default() }))
+    }
+
+    pub(crate) fn sessions(&self, sessions: SessionLimits) -> Box<dyn SessionStore> {
+        Box::new(self.database(DatabaseLimits { sessions, ..DatabaseLimits::default() }))
+    }
 }
 
 /// Returns the time this many seconds into the test.
