@@ -60,3 +60,13 @@ pub mod task;
 pub mod text;
 pub mod trace;
 pub mod validation;
+
+/// Collects the entries of functions annotated with `#[tool]`, ready to be registered.
+///
+/// `tools![add, weather::now]` is `[<add>::tool_entry(), <weather::now>::tool_entry()]`.
+#[macro_export]
+macro_rules! tools {
+    ($($function:path),* $(,)?) => {
+        [$(<$function>::tool_entry()),*]
+    };
+}

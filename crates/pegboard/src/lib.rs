@@ -27,6 +27,8 @@ pub mod wiring;
 
 pub use chain_file::{ChainFileError, read_chain};
 pub use pegboard_config as config;
+#[doc(inline)]
+pub use pegboard_core::tools;
 pub use pegboard_core::{
     arguments, call, chain, client, duration, entry, error, error::Result, handler, id, model, outcome,
     output, projection, provider, redact, registry, schema, settings, store, text, trace, validation,
@@ -55,26 +57,6 @@ pub mod prelude {
     pub use schemars::JsonSchema;
     pub use serde::{Deserialize, Serialize};
     pub use serde_json::{Value, json};
-}
-
-/// Collects the entries of functions annotated with `#[tool]`, ready to be registered.
-///
-/// ```
-/// use pegboard::prelude::*;
-///
-/// /// The sum of two numbers.
-/// #[tool]
-/// fn add(a: i64, b: i64) -> i64 {
-///     a + b
-/// }
-///
-/// assert_eq!(tools![add].map(|entry| entry.name().to_owned()), ["add"]);
-/// ```
-#[macro_export]
-macro_rules! tools {
-    ($($function:path),* $(,)?) => {
-        [$(<$function>::tool_entry()),*]
-    };
 }
 
 /// Compiles the examples of the README.

@@ -5,7 +5,6 @@
 mod demo;
 mod doctor;
 mod files;
-mod macro_errors;
 mod run;
 mod serve;
 mod telemetry;

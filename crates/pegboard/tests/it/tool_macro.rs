@@ -271,16 +271,16 @@ mod words {
 
     #[test]
     fn a_description_can_come_from_a_file() {
-        #[tool(description = include_str!("../ui/description.md"))]
+        #[tool(description = include_str!("tool_description.md"))]
         fn by_setting() {}
 
         /// First line
         /// second line
-        #[doc = include_str!("../ui/description.md")]
+        #[doc = include_str!("tool_description.md")]
         #[tool]
         fn by_doc() {}
 
-        let text = include_str!("../ui/description.md").trim();
+        let text = include_str!("tool_description.md").trim();
         assert_eq!(entry(tools![by_setting]).description(), text);
         assert_eq!(entry(tools![by_doc]).description(), format!("First line\nsecond line\n{text}"));
     }

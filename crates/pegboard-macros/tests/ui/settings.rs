@@ -1,4 +1,5 @@
-use pegboard::prelude::*;
+use pegboard::tools;
+use pegboard_macros::tool;
 
 /// Several mistakes are all reported.
 #[tool(tag("units"), readonly, retries = 3, desc = "…")]

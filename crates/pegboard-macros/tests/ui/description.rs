@@ -1,4 +1,5 @@
-use pegboard::prelude::*;
+use pegboard::tools;
+use pegboard_macros::tool;
 
 #[tool]
 fn undescribed() {}

@@ -1,6 +1,10 @@
 #![allow(unused)]
 
-use pegboard::prelude::*;
+use pegboard::tools;
+use pegboard_macros::tool;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::json;
 
 #[derive(Deserialize, JsonSchema)]
 struct Point {

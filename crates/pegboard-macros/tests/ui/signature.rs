@@ -1,6 +1,7 @@
 #![allow(unused)]
 
-use pegboard::prelude::*;
+use pegboard::tools;
+use pegboard_macros::tool;
 
 struct Clock;
 

@@ -3,7 +3,10 @@
 use std::borrow::Cow;
 use std::path::Path;
 
-use pegboard::prelude::*;
+use pegboard::error::Result;
+use pegboard::tools;
+use pegboard_macros::tool;
+use serde::Serialize;
 
 /// References.
 #[tool]

@@ -1,6 +1,6 @@
 //! Error messages of `#[tool]`.
 //!
-//! After changing a message: `TRYBUILD=overwrite cargo test -p pegboard --test it macro_errors`, then read the diff.
+//! After changing a message: `TRYBUILD=overwrite cargo test -p pegboard-macros`, then read the diff.
 
 #[test]
 fn macro_errors_point_at_the_mistake() {
