@@ -268,7 +268,7 @@ fn native_fields(section: &str, mut value: Json) -> Json {
     let names = field_names::<ServerSettings>();
     if let (Json::Object(entries), "mcpServers") = (&mut value, section) {
         entries.retain(|key, _| {
-            McpServerSettings::FIELDS.contains(&key.as_str()) || names.contains(&key.as_str())
+            field_names::<McpServerSettings>().contains(&key.as_str()) || names.contains(&key.as_str())
         });
     }
     value
