@@ -278,7 +278,7 @@ fn native_fields(section: EntrySection, mut value: Json) -> Json {
     let names = field_names::<ServerSettings>();
     if let (Json::Object(entries), EntrySection::Servers) = (&mut value, section) {
         entries.retain(|key, _| {
-            McpServerSettings::FIELDS.contains(&key.as_str()) || names.contains(&key.as_str())
+            field_names::<McpServerSettings>().contains(&key.as_str()) || names.contains(&key.as_str())
         });
     }
     value

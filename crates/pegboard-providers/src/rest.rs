@@ -1,6 +1,5 @@
 //! REST tools: each tool is an HTTP request.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt};
@@ -17,7 +16,7 @@ use reqwest::Url;
 use tokio::time::{self, Duration};
 
 use crate::web::{
-    self, NetworkAccess, ResponseLimits, StreamingResponse, WebClient, WebError, WebPolicy, WebRequest,
+    self, NetworkAccess, ResponseLimits, StreamingResponse, WebClient, WebClients, WebError, WebRequest,
 };
 
 mod body;
@@ -68,26 +67,10 @@ pub fn provider(tools: Vec<RestTool>, mut warnings: Vec<String>) -> LocalProvide
     LocalProvider::from_offering(offering).of_kind(ToolKind::Rest)
 }
 
-/// HTTP clients by origin, so that tools of one service share connections.
-#[derive(Default)]
-struct WebClients(HashMap<(String, bool), Arc<WebClient>>);
-
-impl WebClients {
-    fn client_for(&mut self, tool: &RestTool) -> Result<Arc<WebClient>, WebError> {
-        let base: Url = tool.url.origin.parse().map_err(|_| WebError::InvalidUrl)?;
-        let key = (base.origin().ascii_serialization(), tool.allow_private_network);
-        if let Some(web) = self.0.get(&key) {
-            return Ok(Arc::clone(web));
-        }
-        let network = if tool.allow_private_network { NetworkAccess::Private } else { NetworkAccess::ByName };
-        let web = Arc::new(WebClient::new(WebPolicy { network, ..WebPolicy::new(base) })?);
-        self.0.insert(key, Arc::clone(&web));
-        Ok(web)
-    }
-}
-
 fn entry(tool: RestTool, clients: &mut WebClients) -> Result<ToolEntry, WebError> {
-    let web = clients.client_for(&tool)?;
+    let base: Url = tool.url.origin.parse().map_err(|_| WebError::InvalidUrl)?;
+    let network = if tool.allow_private_network { NetworkAccess::Private } else { NetworkAccess::ByName };
+    let web = clients.get(&base, network)?;
     for (name, _) in &tool.headers {
         web::header(name, "")?;
     }

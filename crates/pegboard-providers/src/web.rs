@@ -1,5 +1,7 @@
 //! HTTP client for web services: address policy, requests, and bounded responses.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -20,6 +22,7 @@ pub use address::{HostResolver, NetworkAccess};
 pub use error::WebError;
 pub use response::{StreamingResponse, WebResponse};
 
+pub(crate) use address::is_private;
 pub(crate) use output::json_output;
 pub(crate) use response::retry_after;
 
@@ -287,6 +290,23 @@ impl WebClient {
     }
 }
 
+/// HTTP clients by origin, so that the tools of one service share connections.
+#[derive(Default)]
+pub(crate) struct WebClients(HashMap<(String, NetworkAccess), Arc<WebClient>>);
+
+impl WebClients {
+    /// Returns the client for the service at `base`.
+    pub(crate) fn get(&mut self, base: &Url, network: NetworkAccess) -> Result<Arc<WebClient>, WebError> {
+        match self.0.entry((origin(base), network)) {
+            Entry::Occupied(client) => Ok(Arc::clone(client.get())),
+            Entry::Vacant(slot) => {
+                let policy = WebPolicy { network, ..WebPolicy::new(base.clone()) };
+                Ok(Arc::clone(slot.insert(Arc::new(WebClient::new(policy)?))))
+            }
+        }
+    }
+}
+
 impl std::fmt::Debug for WebClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("WebClient").field("origin", &origin(&self.base)).finish_non_exhaustive()
@@ -310,6 +330,11 @@ fn apply_redirect(request: &mut WebRequest, response: &Response) -> Result<bool,
     }
     request.url = target;
     Ok(true)
+}
+
+/// Returns the type and subtype of a content type, in lower case.
+pub(crate) fn media_essence(content_type: &str) -> String {
+    content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
 /// Returns the deadline after a duration, capped at [`MAX_WAIT`].

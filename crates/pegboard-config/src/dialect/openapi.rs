@@ -61,8 +61,7 @@ fn describe(
             collect_credential_secrets(reader, entry);
         }
     }
-    let (settings, tools, _): (Option<OpenApiSettings>, _, _) =
-        read_split(reader, &expanded, key_path, &OpenApiSettings::FIELDS);
+    let (settings, tools, _): (Option<OpenApiSettings>, _, _) = read_split(reader, &expanded, key_path);
     let mut settings = settings?;
     check(reader, &settings, &expanded, key_path);
     let written = node.get("spec").unwrap_or(node);

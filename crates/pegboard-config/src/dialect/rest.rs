@@ -4,7 +4,7 @@ use indexmap::IndexMap;
 use pegboard_core::id::ToolName;
 use pegboard_core::settings::{QueueSettings, ToolSettings};
 
-use super::server::{DEFAULT_QUEUE, expand_entries, is_disabled, read_split};
+use super::server::{check_queue, expand_entries, is_disabled, read_split};
 use crate::configuration::{RestEntry, ToolboxConfig};
 use crate::path::{KeyPath, KeySegment};
 use crate::read::{ConfigReader, OnUnsetVariable};
@@ -42,7 +42,8 @@ pub(super) fn read(
     }
     let described = describe(reader, &entry.value, &key_path, on_unset);
     if let Some((_, settings)) = &described {
-        check_queue(reader, entry, &key_path, settings, queues);
+        let queue = (settings.queue.as_deref(), &["queue"][..]);
+        check_queue(reader, ("REST tool", entry), &key_path, queue, queues);
     }
     let tool = match (&name, described) {
         (Some(name), Some(described)) if !reader.is_part_invalid() => {
@@ -71,29 +72,8 @@ fn describe(
         return None;
     };
     let expanded = expand_entries(reader, node, entries, key_path, (on_unset, "parametersSchema"));
-    let (request, tool, _) = read_split(reader, &expanded, key_path, &RestToolSettings::FIELDS);
+    let (request, tool, _) = read_split(reader, &expanded, key_path);
     Some((request?, tool?))
-}
-
-fn check_queue(
-    reader: &mut ConfigReader<'_>,
-    entry: &TreeEntry,
-    key_path: &KeyPath,
-    settings: &ToolSettings,
-    queues: &IndexMap<String, QueueSettings>,
-) {
-    let Some(queue) = settings.queue.as_deref() else { return };
-    if queue != DEFAULT_QUEUE && !queues.contains_key(queue) {
-        let tool = &entry.key;
-        let message = format!(
-            "REST tool '{tool}' references unknown queue '{queue}'. Add it under configuration.queues."
-        );
-        let help = suggest(queue, queues.keys().map(String::as_str))
-            .map(|suggestion| format!("did you mean {suggestion}?"));
-        let span = entry.value.get("queue").unwrap_or(&entry.value).span;
-        // The queue is missing from the file; the tool itself may be valid.
-        reader.file_error(span, &key_path.key("queue"), message, help);
-    }
 }
 
 fn resolve(

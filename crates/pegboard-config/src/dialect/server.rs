@@ -17,7 +17,7 @@ use crate::suggest;
 use crate::tree::{Node, Span, TreeEntry, Value, ValueOrigin};
 
 /// Queue that always exists.
-pub(super) const DEFAULT_QUEUE: &str = "default";
+const DEFAULT_QUEUE: &str = "default";
 /// Names reserved for other kinds of tools.
 const RESERVED: [&str; 6] = ["agent", "chain", "gateway", "rest", "router", "tool_output"];
 
@@ -93,7 +93,7 @@ fn describe(
     };
     let mut expanded = expand_entries(reader, node, entries, key_path, (on_unset, "toolSchemas"));
     environment::merge_environment(reader, &mut expanded, key_path, on_unset);
-    let (connection, settings, tools) = read_split(reader, &expanded, key_path, &McpServerSettings::FIELDS);
+    let (connection, settings, tools) = read_split(reader, &expanded, key_path);
     for tool in tools.get("tools").and_then(Node::entries).unwrap_or_default() {
         check_range(reader, &tool.value, &key_path.key("tools").key(&tool.key), "priority", (-10, 10));
     }
@@ -124,8 +124,8 @@ pub(super) fn read_split<A: DeserializeOwned, B: DeserializeOwned>(
     reader: &mut ConfigReader<'_>,
     expanded: &Node,
     key_path: &KeyPath,
-    fields: &[&str],
 ) -> (Option<A>, Option<B>, Node) {
+    let fields = field_names::<A>();
     let own = reader.read(&subset(expanded, fields), key_path, &[]);
     let is_other = |entry: &&TreeEntry| !fields.contains(&entry.key.as_str());
     let others = expanded.entries().unwrap_or_default().iter().filter(is_other).cloned().collect();
@@ -198,28 +198,33 @@ pub(super) fn check_queues(
     settings: &ServerSettings,
     queues: &IndexMap<String, QueueSettings>,
 ) {
-    let (server, node) = (&entry.key, &entry.value);
-    let is_there = |queue: &str| queue == DEFAULT_QUEUE || queues.contains_key(queue);
-    let mut wrong = Vec::new();
-    if let Some(queue) = settings.queue.as_deref().filter(|queue| !is_there(queue)) {
-        wrong.push((queue, node.get("queue"), key_path.key("queue")));
-    }
+    check_queue(reader, (kind, entry), key_path, (settings.queue.as_deref(), &["queue"]), queues);
     for (tool, its) in &settings.tools {
-        if let Some(queue) = its.queue.as_deref().filter(|queue| !is_there(queue)) {
-            let written =
-                node.get("tools").and_then(|tools| tools.get(tool)).and_then(|tool| tool.get("queue"));
-            wrong.push((queue, written, key_path.key("tools").key(tool).key("queue")));
-        }
+        let queue = (its.queue.as_deref(), &["tools", tool, "queue"][..]);
+        check_queue(reader, (kind, entry), key_path, queue, queues);
     }
-    for (queue, written, key_path) in wrong {
-        let message = format!(
-            "{kind} '{server}' references unknown queue '{queue}'. Add it under configuration.queues."
-        );
-        let help = suggest(queue, queues.keys().map(String::as_str))
-            .map(|suggestion| format!("did you mean {suggestion}?"));
-        // The queue is missing from the file; the server itself may be valid.
-        reader.file_error(written.unwrap_or(node).span, &key_path, message, help);
-    }
+}
+
+/// Checks that a queue exists, if one is referenced. `keys` lead to the reference in the entry.
+pub(super) fn check_queue(
+    reader: &mut ConfigReader<'_>,
+    (kind, entry): (&str, &TreeEntry),
+    key_path: &KeyPath,
+    (queue, keys): (Option<&str>, &[&str]),
+    queues: &IndexMap<String, QueueSettings>,
+) {
+    let is_missing = |queue: &&str| *queue != DEFAULT_QUEUE && !queues.contains_key(*queue);
+    let Some(queue) = queue.filter(is_missing) else { return };
+    let message = format!(
+        "{kind} '{}' references unknown queue '{queue}'. Add it under configuration.queues.",
+        entry.key
+    );
+    let help = suggest(queue, queues.keys().map(String::as_str))
+        .map(|suggestion| format!("did you mean {suggestion}?"));
+    let written = keys.iter().try_fold(&entry.value, |node, key| node.get(key)).unwrap_or(&entry.value);
+    let key_path = keys.iter().fold(key_path.clone(), |path, key| path.key(key));
+    // The queue is missing from the file; the entry itself may be valid.
+    reader.file_error(written.span, &key_path, message, help);
 }
 
 fn resolve(

@@ -75,28 +75,6 @@ pub struct McpServerSettings {
 }
 
 impl McpServerSettings {
-    /// Names of the fields as written.
-    pub const FIELDS: [&str; 18] = [
-        "type",
-        "command",
-        "args",
-        "url",
-        "headers",
-        "env",
-        "environment",
-        "envFile",
-        "passEnv",
-        "enabled",
-        "disabled",
-        "cwd",
-        "shared",
-        "healthProbe",
-        "healthInterval",
-        "startTimeout",
-        "idleStop",
-        "transport",
-    ];
-
     /// Resolves the settings of a server and its tools, with defaults filled in.
     pub fn resolve(
         self,

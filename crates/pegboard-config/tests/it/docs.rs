@@ -5,6 +5,7 @@ use pegboard_core::settings::openapi::OpenApiSettings;
 use serde_json::Value;
 
 use super::load_text;
+use super::schema::names_of;
 
 const PAGE: &str = include_str!("../../../../docs/configuration.md");
 const AGENTS: &str = include_str!("../../../../docs/agents.md");
@@ -34,7 +35,7 @@ fn the_service_example_is_valid_and_its_settings_are_documented() {
     let schema = native_schema();
     let validator = jsonschema::validator_for(&schema).unwrap();
     assert!(validator.is_valid(&serde_saphyr::from_str(example).unwrap()));
-    for name in OpenApiSettings::FIELDS {
+    for name in names_of::<OpenApiSettings>() {
         assert!(page.contains(&format!("`{name}`")), "{name} is not on the page");
     }
     for name in schema["$defs"]["Credential"]["properties"].as_object().unwrap().keys() {

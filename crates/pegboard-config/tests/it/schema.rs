@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use super::load_text;
 
 /// Returns the field names of a type, as listed in its own error.
-fn names_of<T: for<'de> Deserialize<'de>>() -> Vec<String> {
+pub(super) fn names_of<T: for<'de> Deserialize<'de>>() -> Vec<String> {
     let error = serde_json::from_value::<T>(json!({"\u{0}": 0})).err().unwrap().to_string();
     error.split('`').skip(3).step_by(2).map(str::to_owned).collect()
 }
@@ -53,9 +53,6 @@ fn every_name_of_every_setting_is_in_the_schema() {
     check_names::<OpenApiSettings>(service);
     check_names::<ServerSettings>(service);
     check_names::<Credential>(&schema["$defs"]["Credential"]);
-    assert!(
-        names_of::<OpenApiSettings>().iter().all(|name| OpenApiSettings::FIELDS.contains(&name.as_str()))
-    );
     check_names::<QueueSettings>(&schema["$defs"]["QueueSettings"]);
     check_names::<OutputSettings>(&schema["$defs"]["OutputSettings"]);
     check_names::<ProgressRule>(&schema["$defs"]["ProgressRule"]);

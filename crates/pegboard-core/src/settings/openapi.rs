@@ -58,23 +58,6 @@ pub struct OpenApiSettings {
 }
 
 impl OpenApiSettings {
-    /// Names of the fields as written.
-    pub const FIELDS: [&str; 13] = [
-        "spec",
-        "baseUrl",
-        "server",
-        "serverVariables",
-        "headers",
-        "credentials",
-        "includeMethods",
-        "tagFilter",
-        "include",
-        "exclude",
-        "rename",
-        "references",
-        "enabled",
-    ];
-
     /// Returns a hash of the settings. Reveals no secrets.
     pub fn fingerprint(&self) -> String {
         let Self {

@@ -12,6 +12,7 @@ use super::multipart::{self, FormFile};
 use super::parameter::{ParameterLocation, is_json, read_style};
 use super::schema::{SchemaConverter, SchemaDraft, SchemaPurpose};
 use super::style::{StyleSerializer, scalar_text};
+use crate::web::media_essence;
 
 /// Body of an operation.
 #[derive(Clone, Debug)]
@@ -144,8 +145,7 @@ pub(super) fn read_v2<'l>(
 
 /// Preference of a media type; the lowest wins.
 fn rank(media: &str) -> usize {
-    let essence = media.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    match essence.as_str() {
+    match media_essence(media).as_str() {
         media if is_json(media) => 0,
         "*/*" | "application/*" => 0,
         "application/x-www-form-urlencoded" => 1,

@@ -10,7 +10,6 @@ use pegboard_core::schema::Schema;
 use pegboard_core::settings::mcp::Secret;
 use pegboard_core::settings::openapi::OpenApiSettings;
 use pegboard_json::RawJson;
-use reqwest::Url;
 use serde_json::{Value, json};
 
 use super::body::{self, OperationBody};
@@ -23,7 +22,7 @@ use super::request::{BODY_ARGUMENT, OpenApiOperation, PathPart};
 use super::schema::{SchemaConverter, SchemaDraft, SchemaPurpose};
 use super::security::SecurityResolver;
 use super::server;
-use crate::web::{WebClient, WebPolicy};
+use crate::web::{NetworkAccess, WebClients};
 
 /// Maximum size of an input schema.
 const MAX_INPUT_BYTES: usize = 256 * 1024;
@@ -42,8 +41,7 @@ pub(super) struct OperationImporter<'l> {
     pub(super) security: SecurityResolver<'l>,
     pub(super) warnings: Vec<String>,
     headers: Arc<IndexMap<String, Secret>>,
-    /// HTTP clients by origin.
-    clients: HashMap<String, Arc<WebClient>>,
+    clients: WebClients,
 }
 
 /// Operation at its path and method in a document.
@@ -75,7 +73,7 @@ impl<'l> OperationImporter<'l> {
             security: SecurityResolver::of(documents, settings),
             warnings: Vec::new(),
             headers: Arc::new(settings.headers.clone()),
-            clients: HashMap::new(),
+            clients: WebClients::default(),
         }
     }
 
@@ -96,7 +94,7 @@ impl<'l> OperationImporter<'l> {
         let (parameters, body, input_schema) = self.arguments(node, named, body)?;
         let output_schema = self.output_schema(node);
         let operation = OpenApiOperation {
-            web: self.client(&base)?,
+            web: self.clients.get(&base, NetworkAccess::ByName).map_err(|error| error.to_string())?,
             accept: accept(self.documents, node.operation),
             credentials: self.security.credentials(node.operation),
             headers: Arc::clone(&self.headers),
@@ -305,16 +303,6 @@ impl<'l> OperationImporter<'l> {
         }
         output.json["type"] = "object".into();
         Some(output.json)
-    }
-
-    fn client(&mut self, base: &Url) -> Result<Arc<WebClient>, String> {
-        let origin = base.origin().ascii_serialization();
-        if let Some(web) = self.clients.get(&origin) {
-            return Ok(Arc::clone(web));
-        }
-        let web = Arc::new(WebClient::new(WebPolicy::new(base.clone())).map_err(|error| error.to_string())?);
-        self.clients.insert(origin, Arc::clone(&web));
-        Ok(web)
     }
 }
 

@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::document_set::{DocumentNode, DocumentSet, OpenApiVersion};
 use super::schema::{SchemaConverter, SchemaDraft, SchemaPurpose};
 use super::style::{Escape, SerializationStyle, StyleSerializer, scalar_text};
+use crate::web::media_essence;
 
 /// Headers that parameters may not set.
 const IGNORED_HEADERS: [&str; 8] = [
@@ -152,7 +153,7 @@ pub(super) fn read<'l>(
 
 /// Returns `true` for JSON media types.
 pub(super) fn is_json(media: &str) -> bool {
-    let essence = media.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let essence = media_essence(media);
     essence == "application/json" || essence.ends_with("+json") || essence == "text/json"
 }
 

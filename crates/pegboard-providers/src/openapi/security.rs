@@ -10,8 +10,8 @@ use pegboard_core::settings::openapi::{Credential, OpenApiSettings};
 use reqwest::Url;
 
 use super::document_set::{DocumentLocation, DocumentNode, DocumentSet, OpenApiVersion, clip};
-use super::server::is_private;
 use super::token::TokenSource;
+use crate::web::is_private;
 
 /// Credential of a request.
 #[derive(Debug)]

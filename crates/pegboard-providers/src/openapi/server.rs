@@ -1,12 +1,11 @@
 //! Base URL of a service: configured, or else from the document.
 
-use std::net::IpAddr;
-
 use pegboard_core::settings::openapi::OpenApiSettings;
 use reqwest::Url;
 use serde_json::Value;
 
 use super::document_set::{DocumentLocation, DocumentNode, DocumentSet, OpenApiVersion, clip};
+use crate::web::is_private;
 
 /// Returns the base URL of an operation, without trailing slash, query and fragment.
 pub(super) fn base_url(
@@ -154,30 +153,4 @@ fn validated(mut url: Url) -> Result<Url, String> {
     let path = url.path().trim_end_matches('/').to_owned();
     url.set_path(&path);
     Ok(url)
-}
-
-/// Returns `true` if the URL is evidently in a private network.
-pub(super) fn is_private(url: &Url) -> bool {
-    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-    match host.parse::<IpAddr>() {
-        Ok(IpAddr::V4(address)) => {
-            let [first, second, ..] = address.octets();
-            address.is_private()
-                || address.is_loopback()
-                || address.is_link_local()
-                || address.is_unspecified()
-                || (first == 100 && (64..128).contains(&second))
-        }
-        Ok(IpAddr::V6(address)) => {
-            address.is_loopback()
-                || address.is_unspecified()
-                || address.is_unique_local()
-                || address.is_unicast_link_local()
-                || address.to_ipv4_mapped().is_some()
-        }
-        Err(_) => match host.rsplit_once('.') {
-            Some((_, last)) => ["localhost", "internal", "local"].contains(&last),
-            None => true,
-        },
-    }
 }

@@ -7,6 +7,7 @@ use pegboard_json::RawJson;
 
 use super::parameters::{CallParameters, scalar_text};
 use super::query;
+use crate::web::media_essence;
 
 /// Format of a body, derived from its content type.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -19,8 +20,7 @@ enum BodyFormat {
 
 impl BodyFormat {
     fn of(content_type: &str) -> Self {
-        let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-        match essence.as_str() {
+        match media_essence(content_type).as_str() {
             "application/x-www-form-urlencoded" => Self::Form,
             kind if kind.ends_with("json") => Self::Json,
             kind if kind.ends_with("xml") => Self::Xml,

@@ -1,38 +1,27 @@
 //! Percent-encoding and query strings.
 
-use std::fmt::Write as _;
-
 use pegboard_core::error::CallError;
 use pegboard_core::settings::rest::QueryStyle;
 use pegboard_json::RawJson;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::parameters::{invalid_parameter, scalar_text};
 
+/// All characters but those that `encodeURIComponent` keeps.
+const COMPONENT: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'!')
+    .remove(b'~')
+    .remove(b'*')
+    .remove(b'\'')
+    .remove(b'(')
+    .remove(b')');
+
 /// Percent-encodes a text for any part of a URL.
 pub(super) fn percent_encode(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'A'..=b'Z'
-            | b'a'..=b'z'
-            | b'0'..=b'9'
-            | b'-'
-            | b'_'
-            | b'.'
-            | b'!'
-            | b'~'
-            | b'*'
-            | b'\''
-            | b'('
-            | b')' => {
-                encoded.push(char::from(byte));
-            }
-            _ => {
-                let _ = write!(encoded, "%{byte:02X}");
-            }
-        }
-    }
-    encoded
+    utf8_percent_encode(text, COMPONENT).to_string()
 }
 
 /// Appends a parameter to the pairs of a query. Null is omitted.

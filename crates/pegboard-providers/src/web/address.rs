@@ -19,7 +19,7 @@ const PRIVATE_SUFFIXES: [&str; 8] =
     [".corp", ".home", ".home.arpa", ".internal", ".intranet", ".lan", ".local", ".private"];
 
 /// Access to private networks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum NetworkAccess {
     /// Derived from the host name: a public name resolves to public addresses only; `localhost`, names
     /// without a dot and names such as `wiki.internal` may resolve to private ones.
@@ -126,6 +126,15 @@ impl AddressScope {
             }
             _ => "use the IP address in the URL",
         }
+    }
+}
+
+/// Returns `true` if a URL is evidently in a private network or on this machine.
+pub(crate) fn is_private(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']).trim_end_matches('.');
+    match host.parse() {
+        Ok(address) => classify(address) != AddressClass::Public,
+        Err(_) => host.ends_with(".localhost") || has_private_name(host),
     }
 }
 
