@@ -63,7 +63,7 @@ pub use error::ConfigurationError;
 pub use find::{candidates, find, find_user, user_folder};
 pub use inputs::MissingInput;
 pub use layers::{Layers, SourceSelection, load_layers};
-pub use pegboard_core::similar::suggest;
+pub use pegboard_core::similar::{did_you_mean, suggest};
 pub use problem::{ConfigProblem, Severity};
 pub use provenance::{EffectiveSetting, SettingSource};
 pub use schema::native_schema;

@@ -3,14 +3,14 @@
 use indexmap::IndexMap;
 use pegboard_core::id::ToolName;
 use pegboard_core::settings::rest::{InvalidRestTool, RestToolEntry, RestToolSettings};
-use pegboard_core::settings::{QueueSettings, ToolSettings};
+use pegboard_core::settings::{QueueSettings, ServerSettings};
 
-use super::server::{DEFAULT_QUEUE, expand_entries, is_disabled, read_split};
+use super::server::{check_queues, expand_entries, is_disabled, read_split};
 use crate::configuration::{RestEntry, ToolboxConfig};
+use crate::did_you_mean;
 use crate::path::{KeyPath, KeySegment};
 use crate::read::{ConfigReader, OnUnsetVariable};
-use crate::suggest;
-use crate::tree::{Node, TreeEntry, Value};
+use crate::tree::{Node, TreeEntry};
 
 /// Reads one tool into its toolbox. A problem leaves out only this tool.
 pub(super) fn read(
@@ -24,25 +24,15 @@ pub(super) fn read(
     let on_unset = if is_disabled(&entry.value) { OnUnsetVariable::Ignore } else { OnUnsetVariable::Report };
     reader.begin_part();
     let (name, _) = reader.expand_text(&entry.key, entry.key_span, &key_path, on_unset);
-    let name = match ToolName::new(&name) {
-        Ok(name) => Some(name),
-        Err(invalid) => {
-            reader.error(
-                entry.key_span,
-                &key_path,
-                invalid.to_string(),
-                Some("choose another name".to_owned()),
-            );
-            None
-        }
-    };
+    let name = reader.valid_name(ToolName::new(&name), entry.key_span, &key_path);
     if name.as_ref().is_some_and(|name| toolbox.rest_tools.contains_key(name)) {
         let help = Some("rename one of them".to_owned());
         reader.error(entry.key_span, &key_path, "duplicate REST tool name in the toolbox", help);
     }
     let described = describe(reader, &entry.value, &key_path, on_unset);
     if let Some(described) = &described {
-        check_queue(reader, entry, &key_path, &described.tool, queues);
+        let settings = ServerSettings { queue: described.tool.queue.clone(), ..ServerSettings::default() };
+        check_queues(reader, ("REST tool", entry), &key_path, &settings, queues);
     }
     let tool = match (&name, described) {
         (Some(name), Some(described)) if !reader.is_part_invalid() => {
@@ -61,39 +51,10 @@ fn describe(
     key_path: &KeyPath,
     on_unset: OnUnsetVariable,
 ) -> Option<RestToolEntry> {
-    let Value::Map(entries) = &node.value else {
-        reader.error(
-            node.span,
-            key_path,
-            format!("a REST tool must be an object, not {}", node.kind()),
-            None,
-        );
-        return None;
-    };
+    let entries = reader.object(node, key_path, "a REST tool", None)?;
     let expanded = expand_entries(reader, node, entries, key_path, (on_unset, "parametersSchema"));
     let (request, tool, _) = read_split(reader, &expanded, key_path, &RestToolSettings::FIELDS);
     Some(RestToolEntry { request: request?, tool: tool? })
-}
-
-fn check_queue(
-    reader: &mut ConfigReader<'_>,
-    entry: &TreeEntry,
-    key_path: &KeyPath,
-    settings: &ToolSettings,
-    queues: &IndexMap<String, QueueSettings>,
-) {
-    let Some(queue) = settings.queue.as_deref() else { return };
-    if queue != DEFAULT_QUEUE && !queues.contains_key(queue) {
-        let tool = &entry.key;
-        let message = format!(
-            "REST tool '{tool}' references unknown queue '{queue}'. Add it under configuration.queues."
-        );
-        let help = suggest(queue, queues.keys().map(String::as_str))
-            .map(|suggestion| format!("did you mean {suggestion}?"));
-        let span = entry.value.get("queue").unwrap_or(&entry.value).span;
-        // The queue is missing from the file; the tool itself may be valid.
-        reader.file_error(span, &key_path.key("queue"), message, help);
-    }
 }
 
 fn normalise(
@@ -133,7 +94,7 @@ fn report_invalid(
     let steps: Vec<KeySegment> = wrong.path.iter().cloned().map(KeySegment::Key).collect();
     let help = wrong.unknown.as_ref().and_then(|(name, known)| {
         let known = known.iter().map(String::as_str);
-        suggest(name, known).map(|suggestion| format!("did you mean {suggestion}?"))
+        did_you_mean(name, known)
     });
     reader.error(found.span, &key_path.extended(&steps), wrong.message.clone(), help);
 }

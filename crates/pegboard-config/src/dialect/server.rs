@@ -9,15 +9,15 @@ use serde::de::DeserializeOwned;
 use super::environment;
 use super::native::{check_range, subset};
 use crate::configuration::{ServerEntry, ToolboxConfig};
+use crate::did_you_mean;
 use crate::path::KeyPath;
 use crate::read::{ConfigReader, OnUnsetVariable, field_names};
 use crate::redact::{secret_ranges, takes_secret_value};
 use crate::source::holds_secrets;
-use crate::suggest;
 use crate::tree::{Node, Span, TreeEntry, Value, ValueOrigin};
 
 /// Queue that always exists.
-pub(super) const DEFAULT_QUEUE: &str = "default";
+const DEFAULT_QUEUE: &str = "default";
 /// Names reserved for other kinds of tools.
 const RESERVED: [&str; 6] = ["agent", "chain", "gateway", "rest", "router", "tool_output"];
 
@@ -62,13 +62,7 @@ pub(super) fn check_name(
     key_path: &KeyPath,
     toolbox: &ToolboxConfig,
 ) -> Option<ServerName> {
-    let name = match ServerName::new(name) {
-        Ok(name) => name,
-        Err(invalid) => {
-            reader.error(span, key_path, invalid.to_string(), Some("choose another name".to_owned()));
-            return None;
-        }
-    };
+    let name = reader.valid_name(ServerName::new(name), span, key_path)?;
     if RESERVED.contains(&name.as_str()) {
         let help = format!("use a name such as my-{name}");
         reader.error(span, key_path, format!("'{name}' is a reserved name"), Some(help));
@@ -87,10 +81,7 @@ fn describe(
     key_path: &KeyPath,
     on_unset: OnUnsetVariable,
 ) -> Option<McpServerEntry> {
-    let Value::Map(entries) = &node.value else {
-        reader.error(node.span, key_path, format!("a server must be an object, not {}", node.kind()), None);
-        return None;
-    };
+    let entries = reader.object(node, key_path, "a server", None)?;
     let mut expanded = expand_entries(reader, node, entries, key_path, (on_unset, "toolSchemas"));
     environment::merge_environment(reader, &mut expanded, key_path, on_unset);
     let (connection, settings, tools) = read_split(reader, &expanded, key_path, &McpServerSettings::FIELDS);
@@ -215,8 +206,7 @@ pub(super) fn check_queues(
         let message = format!(
             "{kind} '{server}' references unknown queue '{queue}'. Add it under configuration.queues."
         );
-        let help = suggest(queue, queues.keys().map(String::as_str))
-            .map(|suggestion| format!("did you mean {suggestion}?"));
+        let help = did_you_mean(queue, queues.keys().map(String::as_str));
         // The queue is missing from the file; the server itself may be valid.
         reader.file_error(written.unwrap_or(node).span, &key_path, message, help);
     }
@@ -243,12 +233,12 @@ fn normalise(
         Err(invalid) => {
             let known = field_names::<McpServerSettings>().iter().copied();
             let suggestion = |key: &str| {
-                suggest(key, ["command", "url"]).filter(|_| !known.clone().any(|name| name == key))
+                did_you_mean(key, ["command", "url"]).filter(|_| !known.clone().any(|name| name == key))
             };
             let misspelt =
                 entry.value.entries().unwrap_or_default().iter().find_map(|entry| suggestion(&entry.key));
             let help = match (&invalid, misspelt) {
-                (_, Some(suggestion)) => format!("did you mean {suggestion}?"),
+                (_, Some(meant)) => meant,
                 (InvalidMcpServer::NoCommand { .. }, None) => "set command or url".to_owned(),
                 _ => "set url".to_owned(),
             };
