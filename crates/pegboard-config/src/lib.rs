@@ -71,13 +71,13 @@ pub use section::EntrySection;
 pub use source::{ConfigFormat, ConfigSource};
 pub use source_spec::{SourceSpec, SpecContext, load_spec};
 
+/// Environment variables: returns the value of a name, if it is set.
+pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
+
 /// Loads a configuration from a file.
 ///
 /// Variables come from `environment` alone; the process environment is not used.
-pub fn load(
-    path: &Path,
-    environment: &dyn Fn(&str) -> Option<String>,
-) -> Result<Configuration, ConfigurationError> {
+pub fn load(path: &Path, environment: Environment<'_>) -> Result<Configuration, ConfigurationError> {
     let folder = path.parent().unwrap_or(Path::new(""));
     load_layers(&Layers::new(folder).file(path), environment)
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use pegboard_core::settings::mcp::Secret;
 use serde::de::DeserializeOwned;
 
+use crate::Environment;
 use crate::configuration::UnusableEntry;
 use crate::did_you_mean;
 use crate::path::{KeyPath, KeySegment};
@@ -97,7 +98,7 @@ pub(crate) struct ReadReport {
 impl<'r> ConfigReader<'r> {
     pub(crate) fn new(
         texts: &'r [SourceText],
-        environment: &'r dyn Fn(&str) -> Option<String>,
+        environment: Environment<'r>,
         root: &Node,
         duplicates: &[DuplicateKey],
     ) -> Self {
