@@ -47,7 +47,12 @@ pub fn find(folder: &Path, environment: Environment<'_>) -> Result<PathBuf, Conf
 /// Finds the user's configuration, which applies to all projects: `pegboard/pegboard.yaml`, `.yml`, `.json`,
 /// `.jsonc` or `.toml` in `$XDG_CONFIG_HOME`, `%APPDATA%` or `~/.config`.
 pub fn find_user(environment: Environment<'_>) -> Option<PathBuf> {
-    user_folder(environment).and_then(|folder| first_existing(&folder, &FILE_NAMES[..N_NATIVE]))
+    user_folder(environment).and_then(|folder| find_native(&folder))
+}
+
+/// Finds the native file of a directory.
+pub fn find_native(folder: &Path) -> Option<PathBuf> {
+    first_existing(folder, &FILE_NAMES[..N_NATIVE])
 }
 
 /// Returns the directory of the user's configuration, which may not exist.

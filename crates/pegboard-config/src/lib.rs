@@ -60,7 +60,7 @@ pub use configuration::{
 };
 pub use dialect::ConfigDialect;
 pub use error::ConfigurationError;
-pub use find::{candidates, find, find_user, user_folder};
+pub use find::{candidates, find, find_native, find_user, user_folder};
 pub use inputs::MissingInput;
 pub use layers::{Layers, SourceSelection, load_layers};
 pub use pegboard_core::similar::{did_you_mean, suggest};
