@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 
 mod entry;
 
+use crate::Environment;
 use crate::source::ConfigFormat;
 use crate::source_spec::SpecContext;
 use crate::suggest;
@@ -165,7 +166,7 @@ impl KnownClient {
     /// Returns the possible paths of its files: those of the project in `folder`, then those of the user.
     pub fn config_paths(
         &self,
-        environment: &dyn Fn(&str) -> Option<String>,
+        environment: Environment<'_>,
         folder: &Path,
         platform: Platform,
     ) -> Vec<PathBuf> {
@@ -181,11 +182,7 @@ impl KnownClient {
 
     /// Returns the possible paths of its files for the user, the preferred one first. A path that starts with
     /// an unset variable is omitted.
-    pub fn user_paths(
-        &self,
-        environment: &dyn Fn(&str) -> Option<String>,
-        platform: Platform,
-    ) -> Vec<PathBuf> {
+    pub fn user_paths(&self, environment: Environment<'_>, platform: Platform) -> Vec<PathBuf> {
         let platform_paths = match platform {
             Platform::Linux => &self.linux,
             Platform::MacOs => &self.macos,
@@ -300,11 +297,7 @@ fn fill_template(template: &Map<String, Value>, values: &EntryValues<'_>) -> Val
 }
 
 /// Resolves a path template on this machine, if its first component is known.
-fn resolve_path(
-    written: &str,
-    environment: &dyn Fn(&str) -> Option<String>,
-    platform: Platform,
-) -> Option<PathBuf> {
+fn resolve_path(written: &str, environment: Environment<'_>, platform: Platform) -> Option<PathBuf> {
     let set = |name: &str| environment(name).filter(|value| !value.is_empty());
     let mut parts = written.split(['/', '\\']);
     let first = parts.next()?;

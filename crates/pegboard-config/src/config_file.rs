@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
+use crate::Environment;
 use crate::configuration::{Configuration, UnusableEntry};
 use crate::dialect::ConfigDialect;
 use crate::edit::{ConfigDocument, EditError, FileChange};
@@ -73,15 +74,12 @@ pub struct ConfigFile<'e> {
     old: Option<String>,
     /// Problems that existed before the edit.
     known_problems: BTreeSet<String>,
-    environment: &'e dyn Fn(&str) -> Option<String>,
+    environment: Environment<'e>,
 }
 
 impl<'e> ConfigFile<'e> {
     /// Opens a file; it may not exist yet.
-    pub fn open(
-        path: &Path,
-        environment: &'e dyn Fn(&str) -> Option<String>,
-    ) -> Result<Self, ConfigFileError> {
+    pub fn open(path: &Path, environment: Environment<'e>) -> Result<Self, ConfigFileError> {
         let document = match ConfigDocument::read(path) {
             Ok(document) => document,
             Err(ConfigurationError::NotFound { .. }) => {
@@ -101,7 +99,7 @@ impl<'e> ConfigFile<'e> {
     pub fn create(
         path: &Path,
         text: String,
-        environment: &'e dyn Fn(&str) -> Option<String>,
+        environment: Environment<'e>,
     ) -> Result<Self, ConfigurationError> {
         Ok(Self {
             path: path.to_owned(),
@@ -178,7 +176,7 @@ impl<'e> ConfigFile<'e> {
 fn load_text(
     path: &Path,
     text: &str,
-    environment: &dyn Fn(&str) -> Option<String>,
+    environment: Environment<'_>,
 ) -> Result<Configuration, ConfigurationError> {
     match load_layers(&text_layer(path, text), environment) {
         Err(ConfigurationError::Empty { .. }) => Ok(Configuration::default()),

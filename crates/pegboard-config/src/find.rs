@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::Environment;
 use crate::error::ConfigurationError;
 use crate::layers::Layers;
 
@@ -33,10 +34,7 @@ const N_NATIVE: usize = 5;
 /// assert!(found.ends_with("pegboard.toml"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn find(
-    folder: &Path,
-    environment: &dyn Fn(&str) -> Option<String>,
-) -> Result<PathBuf, ConfigurationError> {
+pub fn find(folder: &Path, environment: Environment<'_>) -> Result<PathBuf, ConfigurationError> {
     if let Some(named) = non_empty_variable(environment, "WORKBENCH_CONFIG") {
         return Ok(folder.join(named));
     }
@@ -48,12 +46,17 @@ pub fn find(
 
 /// Finds the user's configuration, which applies to all projects: `pegboard/pegboard.yaml`, `.yml`, `.json`,
 /// `.jsonc` or `.toml` in `$XDG_CONFIG_HOME`, `%APPDATA%` or `~/.config`.
-pub fn find_user(environment: &dyn Fn(&str) -> Option<String>) -> Option<PathBuf> {
-    user_folder(environment).and_then(|folder| first_existing(&folder, &FILE_NAMES[..N_NATIVE]))
+pub fn find_user(environment: Environment<'_>) -> Option<PathBuf> {
+    user_folder(environment).and_then(|folder| find_native(&folder))
+}
+
+/// Finds the native file of a directory.
+pub fn find_native(folder: &Path) -> Option<PathBuf> {
+    first_existing(folder, &FILE_NAMES[..N_NATIVE])
 }
 
 /// Returns the directory of the user's configuration, which may not exist.
-pub fn user_folder(environment: &dyn Fn(&str) -> Option<String>) -> Option<PathBuf> {
+pub fn user_folder(environment: Environment<'_>) -> Option<PathBuf> {
     let absolute =
         |name| non_empty_variable(environment, name).map(PathBuf::from).filter(|folder| folder.is_absolute());
     let settings = absolute("XDG_CONFIG_HOME")
@@ -63,7 +66,7 @@ pub fn user_folder(environment: &dyn Fn(&str) -> Option<String>) -> Option<PathB
 }
 
 /// Returns every file that could apply to a directory by default, whether it exists or not.
-pub fn candidates(folder: &Path, environment: &dyn Fn(&str) -> Option<String>) -> Vec<PathBuf> {
+pub fn candidates(folder: &Path, environment: Environment<'_>) -> Vec<PathBuf> {
     let of_folder =
         |folder: &Path, names: &[&str]| names.iter().map(|name| folder.join(name)).collect::<Vec<_>>();
     let mut candidates: Vec<PathBuf> = user_folder(environment)
@@ -91,7 +94,7 @@ impl Layers {
     pub fn discover(
         folder: &Path,
         named: &[PathBuf],
-        environment: &dyn Fn(&str) -> Option<String>,
+        environment: Environment<'_>,
     ) -> Result<Self, ConfigurationError> {
         let user = find_user(environment);
         let mut layers = Self::new(folder);
@@ -112,7 +115,7 @@ impl Layers {
 }
 
 /// Returns the parent directories that belong to the user or the project, the closest first.
-fn ancestor_folders(folder: &Path, environment: &dyn Fn(&str) -> Option<String>) -> Vec<PathBuf> {
+fn ancestor_folders(folder: &Path, environment: Environment<'_>) -> Vec<PathBuf> {
     let Ok(folder) = std::path::absolute(folder) else { return Vec::new() };
     let home = non_empty_variable(environment, "HOME")
         .or_else(|| non_empty_variable(environment, "USERPROFILE"))
@@ -130,6 +133,6 @@ pub(crate) fn first_existing(folder: &Path, names: &[&str]) -> Option<PathBuf> {
 }
 
 /// Returns a variable unless it is unset or empty.
-fn non_empty_variable(environment: &dyn Fn(&str) -> Option<String>, name: &str) -> Option<String> {
+fn non_empty_variable(environment: Environment<'_>, name: &str) -> Option<String> {
     environment(name).filter(|value| !value.is_empty())
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use pegboard_core::settings::ServerSettings;
 use serde_json::{Map, Value as Json};
 
+use crate::Environment;
 use crate::configuration::{Configuration, UnusableEntry};
 use crate::dialect::{ConfigDialect, root_names};
 use crate::edit::EditPath;
@@ -100,10 +101,7 @@ pub struct Dependency {
 /// assert_eq!((notes.transport, notes.unusable_reason.as_deref()), ("stdio", Some("needs: ROOT")));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn take_inventory(
-    path: &Path,
-    environment: &dyn Fn(&str) -> Option<String>,
-) -> Result<Inventory, ConfigurationError> {
+pub fn take_inventory(path: &Path, environment: Environment<'_>) -> Result<Inventory, ConfigurationError> {
     inventory_selection(path, &SourceSelection::default(), environment)
 }
 
@@ -111,7 +109,7 @@ pub fn take_inventory(
 pub fn inventory_selection(
     path: &Path,
     selection: &SourceSelection,
-    environment: &dyn Fn(&str) -> Option<String>,
+    environment: Environment<'_>,
 ) -> Result<Inventory, ConfigurationError> {
     let folder = path.parent().unwrap_or(Path::new(""));
     inventory_layers(path, &Layers::new(folder).part(path, selection.clone()), environment)
@@ -121,7 +119,7 @@ pub fn inventory_selection(
 pub fn inventory_layers(
     path: &Path,
     layers: &Layers,
-    environment: &dyn Fn(&str) -> Option<String>,
+    environment: Environment<'_>,
 ) -> Result<Inventory, ConfigurationError> {
     let configuration = load_layers(layers, environment)?;
     let RawSources { root, texts, sources } = read_layers(layers)?;

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value as Json;
 
+use crate::Environment;
 use crate::configuration::{Configuration, MergedTree};
 use crate::dialect::{self, ConfigDialect, FileContext, TranslationNotes, native};
 use crate::error::ConfigurationError;
@@ -182,7 +183,7 @@ impl Layers {
 /// Variables come from `environment` alone; the process environment is not used.
 pub fn load_layers(
     layers: &Layers,
-    environment: &dyn Fn(&str) -> Option<String>,
+    environment: Environment<'_>,
 ) -> Result<Configuration, ConfigurationError> {
     let MergedSources { texts, root, duplicates, notes, sources, syntax_errors, .. } =
         MergedSources::of(layers)?;

@@ -61,10 +61,10 @@ pub use configuration::{
 };
 pub use dialect::ConfigDialect;
 pub use error::ConfigurationError;
-pub use find::{candidates, find, find_user, user_folder};
+pub use find::{candidates, find, find_native, find_user, user_folder};
 pub use inputs::MissingInput;
 pub use layers::{Layers, SourceSelection, load_layers};
-pub use pegboard_core::similar::suggest;
+pub use pegboard_core::similar::{did_you_mean, suggest};
 pub use problem::{ConfigProblem, Severity};
 pub use provenance::{EffectiveSetting, SettingSource};
 pub use schema::native_schema;
@@ -72,13 +72,13 @@ pub use section::EntrySection;
 pub use source::{ConfigFormat, ConfigSource};
 pub use source_spec::{SourceSpec, SpecContext, load_spec};
 
+/// Environment variables: returns the value of a name, if it is set.
+pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
+
 /// Loads a configuration from a file.
 ///
 /// Variables come from `environment` alone; the process environment is not used.
-pub fn load(
-    path: &Path,
-    environment: &dyn Fn(&str) -> Option<String>,
-) -> Result<Configuration, ConfigurationError> {
+pub fn load(path: &Path, environment: Environment<'_>) -> Result<Configuration, ConfigurationError> {
     let folder = path.parent().unwrap_or(Path::new(""));
     load_layers(&Layers::new(folder).file(path), environment)
 }

@@ -1,17 +1,19 @@
 //! Deserializes settings from trees and collects all problems.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use pegboard_core::settings::mcp::Secret;
 use serde::de::DeserializeOwned;
 
+use crate::Environment;
 use crate::configuration::UnusableEntry;
+use crate::did_you_mean;
 use crate::path::{KeyPath, KeySegment};
 use crate::problem::{ConfigProblem, Severity};
 pub(crate) use crate::source::KeyStrictness;
 use crate::source::SourceText;
-use crate::suggest;
-use crate::tree::{DuplicateKey, Node, Span, Value, ValueOrigin};
+use crate::tree::{DuplicateKey, Node, Span, TreeEntry, Value, ValueOrigin};
 use crate::variables::VariableContext;
 
 mod deserializer;
@@ -96,7 +98,7 @@ pub(crate) struct ReadReport {
 impl<'r> ConfigReader<'r> {
     pub(crate) fn new(
         texts: &'r [SourceText],
-        environment: &'r dyn Fn(&str) -> Option<String>,
+        environment: Environment<'r>,
         root: &Node,
         duplicates: &[DuplicateKey],
     ) -> Self {
@@ -178,6 +180,32 @@ impl<'r> ConfigReader<'r> {
         self.report_in_part(Severity::Warning, (span, path), text);
     }
 
+    /// Returns a name, or reports that it is invalid.
+    pub(crate) fn valid_name<N>(
+        &mut self,
+        name: Result<N, impl fmt::Display>,
+        span: Span,
+        path: &KeyPath,
+    ) -> Option<N> {
+        let choose = || Some("choose another name".to_owned());
+        name.map_err(|invalid| self.error(span, path, invalid.to_string(), choose())).ok()
+    }
+
+    /// Returns the entries of an object, or reports that `what` is none.
+    pub(crate) fn object<'n>(
+        &mut self,
+        node: &'n Node,
+        path: &KeyPath,
+        what: &str,
+        help: Option<&str>,
+    ) -> Option<&'n [TreeEntry]> {
+        if node.entries().is_none() {
+            let message = format!("{what} must be an object, not {}", node.kind());
+            self.error(node.span, path, message, help.map(str::to_owned));
+        }
+        node.entries()
+    }
+
     /// Reports an unknown key, with the most similar valid one. Comment keys are valid everywhere.
     pub(crate) fn unknown_key(&mut self, key: &str, span: Span, path: &KeyPath, known: &[&str]) {
         if key.starts_with('_') || key == "$schema" {
@@ -188,11 +216,8 @@ impl<'r> ConfigReader<'r> {
             // Finding suggestions takes longest, and they would not be shown.
             return self.mark_unknown_key(strictness);
         }
-        let help = match suggest(key, known.iter().copied()) {
-            Some(suggestion) => Some(format!("did you mean {suggestion}?")),
-            None if known.len() <= MAX_LISTED => Some(format!("valid settings: {}", known.join(", "))),
-            None => None,
-        };
+        let valid = || (known.len() <= MAX_LISTED).then(|| format!("valid settings: {}", known.join(", ")));
+        let help = did_you_mean(key, known.iter().copied()).or_else(valid);
         match strictness {
             KeyStrictness::Strict => self.error(span, path, "unknown setting", help),
             KeyStrictness::Lenient => self.warn(span, path, "unknown setting, ignored", help),
@@ -388,9 +413,7 @@ impl<'r> ConfigReader<'r> {
                 let known: Vec<&str> = known.iter().copied().chain(beside.iter().copied()).collect();
                 return self.unknown_key(key, span, &location, &known);
             }
-            DeserializeErrorKind::UnknownVariant { word, known } => {
-                suggest(word, known.iter().copied()).map(|suggestion| format!("did you mean {suggestion}?"))
-            }
+            DeserializeErrorKind::UnknownVariant { word, known } => did_you_mean(word, known.iter().copied()),
             DeserializeErrorKind::MissingField { .. }
             | DeserializeErrorKind::DuplicateField { .. }
             | DeserializeErrorKind::Custom { .. } => None,

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use crate::Environment;
 use crate::clients::{KnownClient, Platform, clients, find_client};
 use crate::configuration::Configuration;
 use crate::dialect::sanitize_name;
@@ -58,7 +59,7 @@ pub struct SpecContext<'a> {
     /// Current directory.
     pub folder: &'a Path,
     /// Environment variables.
-    pub environment: &'a dyn Fn(&str) -> Option<String>,
+    pub environment: Environment<'a>,
     /// Platform.
     pub platform: Platform,
     /// Toolbox of entries that are in none; `default` if `None`.

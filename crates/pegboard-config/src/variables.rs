@@ -8,6 +8,7 @@ use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use crate::Environment;
 use crate::clients::{KnownClient, clients};
 
 /// Maximum size of a file in `${file:…}`.
@@ -18,7 +19,7 @@ const INPUT_PREFIX: &str = "PEGBOARD_INPUT_";
 
 /// Context for expanding variables.
 pub(crate) struct VariableContext<'s> {
-    pub(crate) environment: &'s dyn Fn(&str) -> Option<String>,
+    pub(crate) environment: Environment<'s>,
     /// Directory of the file being read.
     pub(crate) folder: PathBuf,
 }

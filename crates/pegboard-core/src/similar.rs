@@ -24,6 +24,17 @@ pub fn nearest<'n>(name: &str, candidates: impl IntoIterator<Item = &'n str>, li
     scored.into_iter().take(limit).map(|(_, candidate)| candidate).collect()
 }
 
+/// Returns the question whether the most similar name is meant, if one is similar enough.
+///
+/// ```
+/// use pegboard_core::similar::did_you_mean;
+///
+/// assert_eq!(did_you_mean("reserch", ["writer", "research"]).unwrap(), "did you mean research?");
+/// ```
+pub fn did_you_mean<'n>(written: &str, names: impl IntoIterator<Item = &'n str>) -> Option<String> {
+    suggest(written, names).map(|meant| format!("did you mean {meant}?"))
+}
+
 /// Returns the name most similar to `written`, if one is similar enough to be meant.
 ///
 /// ```

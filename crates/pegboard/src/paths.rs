@@ -23,6 +23,19 @@ pub(crate) fn env_var(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
+/// Working directory.
+pub(crate) fn working_dir() -> Result<PathBuf, CliError> {
+    std::env::current_dir().map_err(|error| {
+        CliError::system(format!("the working directory does not exist: {error}"))
+            .hint("change to another directory")
+    })
+}
+
+/// Returns a path that is valid in every directory.
+pub(crate) fn absolute(path: &Path) -> Result<PathBuf, CliError> {
+    std::path::absolute(path).map_err(|error| CliError::system(format!("{}: {error}", path.display())))
+}
+
 /// Sources and settings that a command runs with: those named on the command line, or the files that are
 /// found.
 #[derive(Clone, Debug)]
@@ -59,10 +72,7 @@ impl ConfigSelection {
     }
 
     fn resolve(globals: &Globals, sources: &[PathBuf], command: &[String]) -> Result<Self, CliError> {
-        let folder = std::env::current_dir().map_err(|error| {
-            CliError::system(format!("the working directory does not exist: {error}"))
-                .hint("change to another directory")
-        })?;
+        let folder = working_dir()?;
         let mut specs = Vec::new();
         for source in globals.config.iter().chain(sources) {
             specs.push(parse_source(source, &folder)?);

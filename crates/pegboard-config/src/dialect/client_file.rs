@@ -11,8 +11,10 @@ use super::translate::Translator;
 use super::variable_syntax::InputDefaults;
 use super::{ConfigDialect, FileContext, TranslationNotes, mcphub, native};
 use crate::clients::{KnownClient, client_for_path};
+use crate::inventory::command_line;
 use crate::path::{KeyPath, KeySegment};
 use crate::suggest;
+use crate::to_json::to_json;
 use crate::tree::{Node, Span, TreeEntry, Value};
 
 /// Keys that hold servers in the files of any client.
@@ -246,14 +248,10 @@ fn skip_reason(dialect: ConfigDialect, node: &Node) -> Option<&'static str> {
 
 /// Returns `true` if the server is Pegboard itself: importing it would create a loop.
 fn is_pegboard(name: &str, node: &Node) -> bool {
-    let words = |key: &str| match node.get(key).map(|node| &node.value) {
-        Some(Value::Text(word)) => vec![word.as_str()],
-        Some(Value::List(items)) => items.iter().filter_map(as_text).collect(),
-        _ => Vec::new(),
-    };
-    let line: Vec<&str> = words("command").into_iter().chain(words("args")).collect();
+    let line = command_line(&to_json(node));
     let program = line.first().and_then(|command| command.rsplit(['/', '\\']).next()).unwrap_or_default();
-    let is_program = program.trim_end_matches(".exe") == "pegboard" && line.contains(&"serve");
+    let is_program =
+        program.trim_end_matches(".exe") == "pegboard" && line.iter().any(|word| word == "serve");
     // An entry with this name, host and path was written by `connect --http`.
     let url = node.get("url").and_then(as_text).unwrap_or_default();
     let is_here = ["http://127.0.0.1:", "http://localhost:"].iter().any(|here| url.starts_with(here));

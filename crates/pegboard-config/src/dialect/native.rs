@@ -11,11 +11,11 @@ use serde::de::DeserializeOwned;
 
 use super::{TranslationNotes, agents, openapi, providers, rest, server};
 use crate::configuration::{Configuration, ToolboxConfig};
+use crate::did_you_mean;
 use crate::inputs::InputDefinition;
 use crate::path::{KeyPath, KeySegment};
 use crate::read::{ConfigReader, KeyStrictness, OnUnsetVariable, field_names};
 use crate::section::SECTIONS;
-use crate::suggest;
 use crate::tree::{Node, TreeEntry, Value};
 
 /// Version of the file format.
@@ -97,12 +97,9 @@ pub(crate) fn is_configuration(root: &Node, strictness: KeyStrictness, notes: &m
     if !is_one {
         let message = "not a configuration: no mcpServers, restTools, toolboxes, chains or agents";
         let sections = || SECTIONS.iter().chain(&["toolboxes"]).copied();
-        let suggestion =
-            root.entries().unwrap_or_default().iter().find_map(|entry| suggest(&entry.key, sections()));
-        let help = match suggestion {
-            Some(suggestion) => format!("did you mean {suggestion}?"),
-            None => "if it is one, name it pegboard.* or add pegboard: 1".to_owned(),
-        };
+        let mut entries = root.entries().unwrap_or_default().iter();
+        let help = entries.find_map(|entry| did_you_mean(&entry.key, sections()));
+        let help = help.unwrap_or_else(|| "if it is one, name it pegboard.* or add pegboard: 1".to_owned());
         let span = root.span.beside(root.span.start, root.span.start + 1);
         notes.error(span, &KeyPath::default(), message, Some(help));
     }
@@ -379,7 +376,7 @@ fn check_profiles(
             if !configuration.toolboxes.contains_key(name.as_str()) {
                 let key_path = key_path.key(&profile.key).key("toolboxes").segment(KeySegment::Index(index));
                 let names = configuration.toolboxes.keys().map(ToolboxName::as_str);
-                let help = suggest(name, names).map(|suggestion| format!("did you mean {suggestion}?"));
+                let help = did_you_mean(name, names);
                 reader.error(toolbox.span, &key_path, format!("unknown toolbox '{name}'"), help);
             }
         }

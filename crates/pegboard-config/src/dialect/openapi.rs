@@ -8,9 +8,9 @@ use pegboard_core::settings::{QueueSettings, ServerSettings};
 
 use super::server::{check_name, check_queues, expand_entries, is_disabled, read_split};
 use crate::configuration::{ServerEntry, ToolboxConfig};
+use crate::did_you_mean;
 use crate::path::{KeyPath, KeySegment};
 use crate::read::{ConfigReader, OnUnsetVariable};
-use crate::suggest;
 use crate::tree::{Node, TreeEntry, Value, ValueOrigin};
 
 /// HTTP methods of operations.
@@ -50,11 +50,7 @@ fn describe(
     key_path: &KeyPath,
     on_unset: OnUnsetVariable,
 ) -> Option<(OpenApiSettings, ServerSettings)> {
-    let Value::Map(entries) = &node.value else {
-        let help = Some("use {spec: …}".to_owned());
-        reader.error(node.span, key_path, format!("a service must be an object, not {}", node.kind()), help);
-        return None;
-    };
+    let entries = reader.object(node, key_path, "a service", Some("use {spec: …}"))?;
     let mut expanded = expand_entries(reader, node, entries, key_path, (on_unset, "toolSchemas"));
     if let Value::Map(entries) = &mut expanded.value {
         for entry in entries {
@@ -92,8 +88,8 @@ fn check(reader: &mut ConfigReader<'_>, settings: &OpenApiSettings, node: &Node,
         if let Value::Text(method) = &item.value
             && !METHODS.contains(&method.to_ascii_lowercase().as_str())
         {
-            let help = suggest(method, METHODS).map(|meant| format!("did you mean {meant}?"));
-            let help = help.or_else(|| Some(format!("valid methods: {}", METHODS.join(", "))));
+            let help = did_you_mean(method, METHODS)
+                .or_else(|| Some(format!("valid methods: {}", METHODS.join(", "))));
             let key_path = key_path.segment(KeySegment::Index(index));
             reader.error(item.span, &key_path, "unknown method", help);
         }

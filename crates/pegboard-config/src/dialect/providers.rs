@@ -31,14 +31,11 @@ fn read_provider(
 ) {
     let key_path = key_path.key(&entry.key);
     reader.begin_part();
-    let name = ModelProviderName::new(&entry.key);
-    if let Err(invalid) = &name {
-        reader.error(entry.key_span, &key_path, invalid.to_string(), Some("choose another name".to_owned()));
-    }
+    let name = reader.valid_name(ModelProviderName::new(&entry.key), entry.key_span, &key_path);
     let settings = describe(reader, &entry.key, &entry.value, &key_path);
     let part = reader.end_part(&key_path);
     // A duplicate was reported already.
-    let Ok(name) = name else { return };
+    let Some(name) = name else { return };
     let provider = match part.entry(settings) {
         Ok(settings) => ModelProviderEntry::Usable(Box::new(settings)),
         Err(unusable) => ModelProviderEntry::Unusable(unusable),
@@ -52,11 +49,7 @@ fn describe(
     node: &Node,
     key_path: &KeyPath,
 ) -> Option<ModelProviderSettings> {
-    let Value::Map(entries) = &node.value else {
-        reader.error(node.span, key_path, format!("a provider must be an object, not {}", node.kind()), None);
-        return None;
-    };
-    let mut entries = entries.clone();
+    let mut entries = reader.object(node, key_path, "a provider", None)?.to_vec();
     for entry in &mut entries {
         scalars_to_text(reader, entry);
         let key_path = key_path.key(&entry.key);

@@ -6,11 +6,11 @@ use pegboard_core::settings::{QueueSettings, ToolSettings};
 
 use super::server::{check_queue, expand_entries, is_disabled, read_split};
 use crate::configuration::{RestEntry, ToolboxConfig};
+use crate::did_you_mean;
 use crate::path::{KeyPath, KeySegment};
 use crate::read::{ConfigReader, OnUnsetVariable};
 use crate::settings::{InvalidRestTool, RestToolSettings};
-use crate::suggest;
-use crate::tree::{Node, TreeEntry, Value};
+use crate::tree::{Node, TreeEntry};
 
 /// Reads one tool into its toolbox. A problem leaves out only this tool.
 pub(super) fn read(
@@ -24,18 +24,7 @@ pub(super) fn read(
     let on_unset = if is_disabled(&entry.value) { OnUnsetVariable::Ignore } else { OnUnsetVariable::Report };
     reader.begin_part();
     let (name, _) = reader.expand_text(&entry.key, entry.key_span, &key_path, on_unset);
-    let name = match ToolName::new(&name) {
-        Ok(name) => Some(name),
-        Err(invalid) => {
-            reader.error(
-                entry.key_span,
-                &key_path,
-                invalid.to_string(),
-                Some("choose another name".to_owned()),
-            );
-            None
-        }
-    };
+    let name = reader.valid_name(ToolName::new(&name), entry.key_span, &key_path);
     if name.as_ref().is_some_and(|name| toolbox.rest_tools.contains_key(name)) {
         let help = Some("rename one of them".to_owned());
         reader.error(entry.key_span, &key_path, "duplicate REST tool name in the toolbox", help);
@@ -62,15 +51,7 @@ fn describe(
     key_path: &KeyPath,
     on_unset: OnUnsetVariable,
 ) -> Option<(RestToolSettings, ToolSettings)> {
-    let Value::Map(entries) = &node.value else {
-        reader.error(
-            node.span,
-            key_path,
-            format!("a REST tool must be an object, not {}", node.kind()),
-            None,
-        );
-        return None;
-    };
+    let entries = reader.object(node, key_path, "a REST tool", None)?;
     let expanded = expand_entries(reader, node, entries, key_path, (on_unset, "parametersSchema"));
     let (request, tool, _) = read_split(reader, &expanded, key_path);
     Some((request?, tool?))
@@ -109,7 +90,7 @@ fn report_invalid(
     let steps: Vec<KeySegment> = wrong.path.iter().cloned().map(KeySegment::Key).collect();
     let help = wrong.unknown.as_ref().and_then(|(name, known)| {
         let known = known.iter().map(String::as_str);
-        suggest(name, known).map(|suggestion| format!("did you mean {suggestion}?"))
+        did_you_mean(name, known)
     });
     reader.error(found.span, &key_path.extended(&steps), wrong.message.clone(), help);
 }

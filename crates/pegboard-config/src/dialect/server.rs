@@ -8,12 +8,12 @@ use serde::de::DeserializeOwned;
 use super::environment;
 use super::native::{check_range, subset};
 use crate::configuration::{ServerEntry, ToolboxConfig};
+use crate::did_you_mean;
 use crate::path::KeyPath;
 use crate::read::{ConfigReader, OnUnsetVariable, field_names};
 use crate::redact::{secret_ranges, takes_secret_value};
 use crate::settings::{IncompleteServer, McpServerSettings};
 use crate::source::holds_secrets;
-use crate::suggest;
 use crate::tree::{Node, Span, TreeEntry, Value, ValueOrigin};
 
 /// Queue that always exists.
@@ -62,13 +62,7 @@ pub(super) fn check_name(
     key_path: &KeyPath,
     toolbox: &ToolboxConfig,
 ) -> Option<ServerName> {
-    let name = match ServerName::new(name) {
-        Ok(name) => name,
-        Err(invalid) => {
-            reader.error(span, key_path, invalid.to_string(), Some("choose another name".to_owned()));
-            return None;
-        }
-    };
+    let name = reader.valid_name(ServerName::new(name), span, key_path)?;
     if RESERVED.contains(&name.as_str()) {
         let help = format!("use a name such as my-{name}");
         reader.error(span, key_path, format!("'{name}' is a reserved name"), Some(help));
@@ -87,10 +81,7 @@ fn describe(
     key_path: &KeyPath,
     on_unset: OnUnsetVariable,
 ) -> Option<(McpServerSettings, ServerSettings)> {
-    let Value::Map(entries) = &node.value else {
-        reader.error(node.span, key_path, format!("a server must be an object, not {}", node.kind()), None);
-        return None;
-    };
+    let entries = reader.object(node, key_path, "a server", None)?;
     let mut expanded = expand_entries(reader, node, entries, key_path, (on_unset, "toolSchemas"));
     environment::merge_environment(reader, &mut expanded, key_path, on_unset);
     let (connection, settings, tools) = read_split(reader, &expanded, key_path);
@@ -219,8 +210,7 @@ pub(super) fn check_queue(
         "{kind} '{}' references unknown queue '{queue}'. Add it under configuration.queues.",
         entry.key
     );
-    let help = suggest(queue, queues.keys().map(String::as_str))
-        .map(|suggestion| format!("did you mean {suggestion}?"));
+    let help = did_you_mean(queue, queues.keys().map(String::as_str));
     let written = keys.iter().try_fold(&entry.value, |node, key| node.get(key)).unwrap_or(&entry.value);
     let key_path = keys.iter().fold(key_path.clone(), |path, key| path.key(key));
     // The queue is missing from the file; the entry itself may be valid.
@@ -246,12 +236,12 @@ fn resolve(
         Err(invalid) => {
             let known = field_names::<McpServerSettings>().iter().copied();
             let suggestion = |key: &str| {
-                suggest(key, ["command", "url"]).filter(|_| !known.clone().any(|name| name == key))
+                did_you_mean(key, ["command", "url"]).filter(|_| !known.clone().any(|name| name == key))
             };
             let misspelt =
                 entry.value.entries().unwrap_or_default().iter().find_map(|entry| suggestion(&entry.key));
             let help = match (&invalid, misspelt) {
-                (_, Some(suggestion)) => format!("did you mean {suggestion}?"),
+                (_, Some(meant)) => meant,
                 (IncompleteServer::NoCommand { .. }, None) => "set command or url".to_owned(),
                 _ => "set url".to_owned(),
             };

@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 use std::path::Path;
 
-use pegboard::config::suggest;
+use pegboard::config::did_you_mean;
 use pegboard::error::ErrorKind;
 use pegboard::json::RawJson;
 use serde_json::{Map, Value};
@@ -134,10 +134,9 @@ fn member_schema<'s>(
     if known.is_empty() || shape.allows_other_members() {
         return Ok(ArgumentSchema::anything());
     }
-    let hint = match suggest(name, known.iter().copied()) {
-        Some(meant) => format!("did you mean {meant}?"),
-        None => format!("expected {}; pass other arguments as JSON: '{{\"{name}\": …}}'", known.join(", ")),
-    };
+    let hint = did_you_mean(name, known.iter().copied()).unwrap_or_else(|| {
+        format!("expected {}; pass other arguments as JSON: '{{\"{name}\": …}}'", known.join(", "))
+    });
     Err(invalid_argument(&format!("{path}: unknown argument")).hint(hint))
 }
 

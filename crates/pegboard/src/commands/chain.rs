@@ -9,7 +9,7 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
 use pegboard::ChainFileError;
 use pegboard::chain::ChainSpec;
-use pegboard::config::suggest;
+use pegboard::config::did_you_mean;
 use pegboard::error::ErrorKind;
 use pegboard::json::RawJson;
 use serde_json::{Value, json};
@@ -322,10 +322,10 @@ fn chain_file_error(file: &str, error: &ChainFileError) -> CliError {
     let failure = CliError::configuration(format!("{file}{place}: {message}"));
     let unknown =
         message.strip_prefix("unknown field `").and_then(|rest| rest.split_once("`, expected one of "));
-    match unknown.and_then(|(word, known)| suggest(word, known.split(", "))) {
-        Some(meant) => failure.hint(format!("did you mean {meant}?")),
-        None => failure.hint("expected {steps: [{tool: NAME, with: {INPUT: PATH}, as: NAME}, …]}"),
-    }
+    let meant = unknown.and_then(|(word, known)| did_you_mean(word, known.split(", ")));
+    failure.hint(
+        meant.as_deref().unwrap_or("expected {steps: [{tool: NAME, with: {INPUT: PATH}, as: NAME}, …]}"),
+    )
 }
 
 #[cfg(test)]

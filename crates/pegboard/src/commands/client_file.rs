@@ -8,9 +8,8 @@ use pegboard::config::clients::{KnownClient, Platform, clients, find_client, sug
 use pegboard::config::export::{SERVER_NAME, ServeTarget};
 use pegboard::config::{ConfigurationError, SourceSpec};
 
-use super::config_file::working_dir;
 use crate::cli::{CliError, Globals};
-use crate::paths;
+use crate::paths::{self, absolute, working_dir};
 
 /// Selects one of a client's files.
 #[derive(Args, Clone, Copy, Debug, Default)]
@@ -114,11 +113,11 @@ fn serve_arguments(globals: &Globals, file: Option<&Path>) -> Result<Vec<String>
     let mut arguments = vec!["serve".to_owned(), "--stdio".to_owned()];
     let mut name = |source: String| arguments.extend(["--config".to_owned(), source]);
     if let Some(file) = file {
-        name(absolute(file)?);
+        name(absolute(file)?.display().to_string());
     } else if globals.config.is_empty() {
         // A client may start it in any directory.
         if let Ok(path) = pegboard::config::find(&working_dir()?, &paths::env_var) {
-            name(absolute(&path)?);
+            name(absolute(&path)?.display().to_string());
         }
     } else {
         for source in &globals.config {
@@ -137,15 +136,9 @@ fn absolute_source(source: &Path) -> Result<String, CliError> {
         SourceSpec::File(path) if !path.exists() => {
             Err(CliError::from(ConfigurationError::NotFound { path }))
         }
-        SourceSpec::File(path) | SourceSpec::Folder(path) => absolute(&path),
+        SourceSpec::File(path) | SourceSpec::Folder(path) => Ok(absolute(&path)?.display().to_string()),
         SourceSpec::Client { .. } | SourceSpec::Url(_) | SourceSpec::Document(_) | SourceSpec::Command(_) => {
             Ok(source.display().to_string())
         }
     }
-}
-
-fn absolute(path: &Path) -> Result<String, CliError> {
-    let path = std::path::absolute(path)
-        .map_err(|error| CliError::system(format!("{}: {error}", path.display())))?;
-    Ok(path.display().to_string())
 }

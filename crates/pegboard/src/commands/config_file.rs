@@ -9,7 +9,7 @@ use pegboard::telemetry::write_stderr;
 use serde_json::{Map, Value, json};
 
 use crate::cli::{CliError, Globals, OutputFormat, print};
-use crate::paths;
+use crate::paths::{self, absolute, working_dir};
 
 mod entries;
 
@@ -144,14 +144,6 @@ pub(crate) fn user_config_path() -> Result<PathBuf, CliError> {
     })
 }
 
-/// Working directory.
-pub(crate) fn working_dir() -> Result<PathBuf, CliError> {
-    std::env::current_dir().map_err(|error| {
-        CliError::system(format!("the working directory does not exist: {error}"))
-            .hint("change to another directory")
-    })
-}
-
 /// Path for display: relative to the working directory, if inside it.
 pub(crate) fn display_path(path: &Path) -> String {
     let here = std::env::current_dir().unwrap_or_default();
@@ -164,9 +156,6 @@ pub(crate) fn relative_to_file(file: &Path, written: &str) -> Result<String, Cli
     if written.contains("://") {
         return Ok(written.to_owned());
     }
-    let absolute = |path: &Path| {
-        std::path::absolute(path).map_err(|error| CliError::system(format!("{}: {error}", path.display())))
-    };
     let (file, path) = (absolute(file)?, absolute(Path::new(written))?);
     let folder = file.parent().unwrap_or(Path::new(""));
     let named = path.strip_prefix(folder).unwrap_or(&path);

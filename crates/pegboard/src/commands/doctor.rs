@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use futures_util::future::join_all;
-use pegboard::config::{ConfigProblem, Configuration, ServerEntry, Severity};
+use pegboard::config::{self, ConfigProblem, Configuration, ServerEntry, Severity};
 use pegboard::provider::ServerState;
 use pegboard::providers::mcp::PoolOptions;
 use pegboard::providers::process::{CommandSpec, SpawnError};
@@ -152,10 +152,10 @@ fn check_name(selected: &str, configuration: &Configuration) -> Result<(), CliEr
         return Ok(());
     }
     let short = names.iter().filter_map(|name| name.split_once('/')).map(|(_, server)| server);
-    let meant = pegboard::config::suggest(selected, short.chain(names.iter().map(String::as_str)));
+    let meant = config::did_you_mean(selected, short.chain(names.iter().map(String::as_str)));
     let failure = CliError::not_found("unknown_server", format!("no server '{selected}'"));
     Err(match meant {
-        Some(meant) => failure.hint(format!("did you mean {meant}?")),
+        Some(meant) => failure.hint(meant),
         None if names.is_empty() => failure.hint("the configuration has no servers"),
         None => failure.hint(format!("expected one of {}", names.join(", "))),
     })

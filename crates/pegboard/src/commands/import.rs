@@ -9,10 +9,10 @@ use pegboard::config::import::{Import, ImportSource, ImportSources};
 use pegboard::config::{ConfigFile, SpecContext};
 
 use super::client_file::{open_backups, serve_target};
-use super::config_file::{EditTarget, editable_path, working_dir};
+use super::config_file::{EditTarget, editable_path};
 use super::init;
 use crate::cli::{CliError, Globals};
-use crate::paths;
+use crate::paths::{self, working_dir};
 use report::ImportReport;
 
 mod report;

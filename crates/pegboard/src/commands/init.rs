@@ -9,10 +9,10 @@ use pegboard::config::{self, ConfigFile, ConfigFormat as Notation, Configuration
 use pegboard::telemetry::write_stderr;
 use serde_json::{Map, json};
 
-use super::config_file::{EditTarget, display_path, editable_path, user_config_path, working_dir};
+use super::config_file::{EditTarget, display_path, editable_path, user_config_path};
 use super::import::import_into_new;
 use crate::cli::{CliError, ExitReason, Globals};
-use crate::paths;
+use crate::paths::{self, working_dir};
 
 /// Name of the JSON Schema file for editors.
 const SCHEMA: &str = "pegboard.schema.json";
@@ -91,9 +91,7 @@ impl InitArgs {
             return user_config_path();
         }
         let folder = working_dir()?;
-        let names = ["pegboard.yaml", "pegboard.yml", "pegboard.json", "pegboard.jsonc", "pegboard.toml"];
-        let there = names.iter().map(|name| folder.join(name)).find(|path| path.exists());
-        Ok(there.unwrap_or_else(|| folder.join("pegboard.yaml")))
+        Ok(config::find_native(&folder).unwrap_or_else(|| folder.join("pegboard.yaml")))
     }
 }
 

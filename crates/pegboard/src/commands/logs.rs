@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::process::ExitCode;
 
 use clap::Args;
-use pegboard::config::suggest;
+use pegboard::config::did_you_mean;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -230,10 +230,7 @@ fn find(servers: &[ServerView], name: &str) -> Result<ServerView, CliError> {
         [] => {
             let failure = CliError::not_found("unknown_server", format!("no server '{name}'"));
             let names = servers.iter().map(|server| server.server.as_str());
-            Err(match suggest(name, names) {
-                Some(meant) => failure.hint(format!("did you mean {meant}?")),
-                None => failure.hint("list all with pegboard ls"),
-            })
+            Err(failure.hint(did_you_mean(name, names).as_deref().unwrap_or("list all with pegboard ls")))
         }
         several => {
             let several: Vec<String> = several.iter().map(|server| server.address()).collect();

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use pegboard::config::clients::find_client;
-use pegboard::config::suggest;
+use pegboard::config::did_you_mean;
 use serde_json::{Value, json};
 
 use crate::api_client::{ApiClient, ApiPath, ServerView, ToolView, ToolboxView, view};
@@ -114,11 +114,9 @@ fn retain_items(list: &mut Value, is_wanted: impl Fn(&Value) -> bool) {
 
 fn unknown(pattern: &str, servers: &[String]) -> CliError {
     let failure = CliError::not_found("not_found", format!("no match for '{pattern}'"));
-    let names: Vec<&str> = servers.iter().flat_map(|address| address.split('/')).collect();
-    match suggest(pattern, names.iter().copied()) {
-        Some(meant) => failure.hint(format!("did you mean {meant}?")),
-        None => failure.hint("list all with pegboard ls, or search with pegboard tools"),
-    }
+    let names = servers.iter().flat_map(|address| address.split('/'));
+    let meant = did_you_mean(pattern, names);
+    failure.hint(meant.as_deref().unwrap_or("list all with pegboard ls, or search with pegboard tools"))
 }
 
 /// Level of detail.

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory};
 use clap_mangen::Man;
+use pegboard::config::did_you_mean;
 
 use crate::Cli;
 use crate::cli::{CliError, print};
@@ -46,10 +47,8 @@ fn named(whole: &clap::Command, name: &str) -> Result<clap::Command, CliError> {
         return Ok(command.clone().display_name(format!("pegboard-{name}")));
     }
     let failure = CliError::usage(format!("no such command '{name}'"));
-    Err(match pegboard::config::suggest(name, names.iter().copied()) {
-        Some(meant) => failure.hint(format!("did you mean {meant}?")),
-        None => failure.hint(format!("expected one of {}", names.join(", "))),
-    })
+    let meant = did_you_mean(name, names.iter().copied());
+    Err(failure.hint(meant.unwrap_or_else(|| format!("expected one of {}", names.join(", ")))))
 }
 
 fn page(command: clap::Command) -> Result<Vec<u8>, CliError> {

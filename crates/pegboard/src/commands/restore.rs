@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::client_file::{ClientScope, backup_dir, open_backups, require_client};
 use super::config_file::display_path;
+use crate::cli::format::columns;
 use crate::cli::{CliError, ExitReason, Globals, OutputFormat, print};
 
 /// Arguments of `pegboard restore`.
@@ -143,9 +144,7 @@ fn list(globals: &Globals, backups: &Backups) {
         if files.is_empty() {
             return "Pegboard has changed no files of clients".to_owned();
         }
-        let width = files.iter().map(|(client, _)| client.len()).max().unwrap_or_default();
-        let lines: Vec<String> =
-            files.iter().map(|(client, path)| format!("{client:<width$}  {}", display_path(path))).collect();
-        lines.join("\n")
+        let row = |(client, path): &(&str, &Path)| vec![(*client).to_owned(), display_path(path)];
+        columns(&files.iter().map(row).collect::<Vec<_>>())
     });
 }

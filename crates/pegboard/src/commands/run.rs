@@ -342,8 +342,8 @@ fn unknown(configuration: &Configuration, written: &str) -> CliError {
     let names =
         configuration.toolboxes.values().flat_map(|toolbox| toolbox.agents.keys()).map(ToolName::as_str);
     let names: Vec<&str> = names.collect();
-    let help = match config::suggest(written, names.iter().copied()) {
-        Some(meant) => format!("did you mean {meant}?"),
+    let help = match config::did_you_mean(written, names.iter().copied()) {
+        Some(meant) => meant,
         None if names.is_empty() => {
             "pass an agent file, or list files under agents in the configuration".to_owned()
         }

@@ -123,8 +123,8 @@ fn print_reports(globals: &Globals, reports: &[ValidationReport], mode: Validati
         }
         OutputFormat::Ndjson => print::list(OutputFormat::Ndjson, &documents(reports, mode)),
         format @ (OutputFormat::Json | OutputFormat::Yaml) => {
-            let is_well = reports.iter().all(|report| report.verdict(mode) == ValidationVerdict::Well);
-            let document = json!({"ok": is_well, "files": documents(reports, mode)});
+            let is_valid = reports.iter().all(|report| report.verdict(mode) == ValidationVerdict::Valid);
+            let document = json!({"ok": is_valid, "files": documents(reports, mode)});
             print::document(format, &document, String::new);
         }
     }
@@ -137,7 +137,7 @@ fn documents(reports: &[ValidationReport], mode: ValidationMode) -> Value {
 /// Exit code for the worst report.
 fn exit_code(reports: &[ValidationReport], mode: ValidationMode) -> ExitCode {
     let has = |verdict: ValidationVerdict| reports.iter().any(|report| report.verdict(mode) == verdict);
-    if has(ValidationVerdict::Wrong) {
+    if has(ValidationVerdict::Invalid) {
         ExitReason::Configuration.into()
     } else if has(ValidationVerdict::Absent) {
         ExitReason::NotFound.into()

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use pegboard::config::EntrySection;
+use pegboard::config::{EntrySection, did_you_mean};
 use serde_json::{Map, Value, json};
 
 use super::{EntryDestination, parse_headers, write_entry};
@@ -116,10 +116,8 @@ fn parse_parameter(written: &str) -> Result<RestParameter, CliError> {
     let known = KINDS.iter().find(|known| **known == kind).copied();
     let kind = known.ok_or_else(|| {
         let failure = CliError::usage(format!("unknown type '{kind}'"));
-        match pegboard::config::suggest(kind, KINDS) {
-            Some(meant) => failure.hint(format!("did you mean {meant}?")),
-            None => failure.hint(format!("expected one of {}", KINDS.join(", "))),
-        }
+        let meant = did_you_mean(kind, KINDS);
+        failure.hint(meant.unwrap_or_else(|| format!("expected one of {}", KINDS.join(", "))))
     })?;
     if name.is_empty() {
         return Err(CliError::usage("missing parameter name").hint("use --param NAME:KIND"));

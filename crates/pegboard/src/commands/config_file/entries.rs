@@ -1,7 +1,7 @@
 //! Entries of a configuration file: servers, services, tools, chains and agents.
 
 use pegboard::config::edit::EditPath;
-use pegboard::config::{EntrySection, suggest};
+use pegboard::config::{EntrySection, did_you_mean};
 use serde_json::Value;
 
 use crate::cli::{CliError, ExitReason};
@@ -91,12 +91,10 @@ pub(crate) fn find_entry<'a>(
     }
     let failure = CliError::not_found("unknown_server", format!("no '{name}' in the configuration"));
     let last = name.rsplit('/').next().unwrap_or(name);
-    Err(match suggest(last, parts.iter().map(|part| part.name.as_str())) {
-        Some(meant) => failure.hint(format!("did you mean {meant}?")),
-        None if parts.is_empty() => failure.hint("it is empty; add an entry: pegboard add NAME URL"),
-        None => {
-            let names: Vec<&str> = parts.iter().map(|part| part.name.as_str()).collect();
-            failure.hint(format!("expected one of {}", names.join(", ")))
-        }
+    let names: Vec<&str> = parts.iter().map(|part| part.name.as_str()).collect();
+    Err(match did_you_mean(last, names.iter().copied()) {
+        Some(meant) => failure.hint(meant),
+        None if names.is_empty() => failure.hint("it is empty; add an entry: pegboard add NAME URL"),
+        None => failure.hint(format!("expected one of {}", names.join(", "))),
     })
 }

@@ -1,6 +1,6 @@
 //! Values of a configuration with their sources.
 
-use pegboard::config::{Configuration, EffectiveSetting, SettingSource, suggest};
+use pegboard::config::{Configuration, EffectiveSetting, SettingSource, did_you_mean};
 use serde_json::{Value, json};
 
 use super::display_path;
@@ -26,10 +26,8 @@ pub(super) fn under(
     }
     let failure = CliError::not_found("not_found", format!("no value at '{wanted}'"));
     let paths = all.iter().flat_map(|setting| beginnings(&setting.key_path));
-    Err(match suggest(wanted, paths) {
-        Some(meant) => failure.hint(format!("did you mean {meant}?")),
-        None => failure.hint("list all with pegboard validate --origins"),
-    })
+    let meant = did_you_mean(wanted, paths);
+    Err(failure.hint(meant.as_deref().unwrap_or("list all with pegboard validate --origins")))
 }
 
 /// All prefixes of a key path, and the path itself.

@@ -77,8 +77,8 @@ pub(super) enum ValidationMode {
 /// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ValidationVerdict {
-    Well,
-    Wrong,
+    Valid,
+    Invalid,
     /// The source does not exist.
     Absent,
 }
@@ -175,9 +175,9 @@ impl ValidationReport {
         let is_doubtful = !self.warnings.is_empty() || !self.remarks.is_empty() || !self.obstacles.is_empty();
         match mode {
             _ if self.is_absent => ValidationVerdict::Absent,
-            ValidationMode::Normal | ValidationMode::Strict if is_wrong => ValidationVerdict::Wrong,
-            ValidationMode::Strict if is_doubtful => ValidationVerdict::Wrong,
-            ValidationMode::Normal | ValidationMode::Strict => ValidationVerdict::Well,
+            ValidationMode::Normal | ValidationMode::Strict if is_wrong => ValidationVerdict::Invalid,
+            ValidationMode::Strict if is_doubtful => ValidationVerdict::Invalid,
+            ValidationMode::Normal | ValidationMode::Strict => ValidationVerdict::Valid,
         }
     }
 
@@ -206,8 +206,8 @@ impl ValidationReport {
     /// Renders one summary row, and one row per unusable entry.
     pub(super) fn rows(&self, mode: ValidationMode) -> Vec<Vec<String>> {
         let mark = match self.verdict(mode) {
-            ValidationVerdict::Well => format!("{GREEN}✓{PLAIN}"),
-            ValidationVerdict::Wrong | ValidationVerdict::Absent => format!("{RED}✗{PLAIN}"),
+            ValidationVerdict::Valid => format!("{GREEN}✓{PLAIN}"),
+            ValidationVerdict::Invalid | ValidationVerdict::Absent => format!("{RED}✗{PLAIN}"),
         };
         let mut row = vec![format!("{mark} {}", self.name)];
         row.extend(self.dialect().map(str::to_owned));
@@ -265,7 +265,7 @@ impl ValidationReport {
         json!({
             "file": self.name,
             "dialect": self.dialect(),
-            "ok": self.verdict(mode) == ValidationVerdict::Well,
+            "ok": self.verdict(mode) == ValidationVerdict::Valid,
             "sources": sources,
             "contents": self.contents.map(EntryCounts::document),
             "problems": problems,
