@@ -29,6 +29,8 @@ const FULL_BATCH: usize = 256;
 const MAX_PENDING: usize = 4_096;
 /// Maximum size of one call; a larger one is reduced.
 const MAX_BODY_BYTES: usize = 512 << 10;
+/// Size of most calls.
+const USUAL_BODY_BYTES: usize = 1 << 10;
 /// Timeout of one write.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout of a flush.
@@ -194,7 +196,11 @@ impl From<EndedCall> for FinishedCall {
 
 /// Serializes a call. If it is too large, first its nested session is dropped, then its logs and attributes.
 fn body(mut call: OpNode) -> String {
-    let written = |call: &OpNode| serde_json::to_string(call).unwrap_or_default();
+    let written = |call: &OpNode| {
+        let mut text = Vec::with_capacity(USUAL_BODY_BYTES);
+        let result = serde_json::to_writer(&mut text, call);
+        result.ok().and_then(|()| String::from_utf8(text).ok()).unwrap_or_default()
+    };
     let mut body = written(&call);
     if body.len() > MAX_BODY_BYTES {
         call.child_session = None;

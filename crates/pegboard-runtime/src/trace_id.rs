@@ -25,8 +25,13 @@ impl TraceId {
             .chain_update(instance_id.as_bytes())
             .chain_update(path.top().to_string())
             .finalize();
-        let digits = digest.iter().take(N_BYTES).flat_map(|byte| [byte >> 4, byte & 0xf]);
-        Self(digits.filter_map(|digit| char::from_digit(digit.into(), 16)).collect())
+        let mut id = String::with_capacity(2 * N_BYTES);
+        for byte in &digest[..N_BYTES] {
+            id.extend(
+                [byte >> 4, byte & 0xf].map(|digit| char::from(b"0123456789abcdef"[usize::from(digit)])),
+            );
+        }
+        Self(id)
     }
 
     /// Returns the hexadecimal digits.

@@ -10,12 +10,13 @@ use pegboard_core::store::{
     CallLog, CallQuery, CallSummary, FinishedCall, LogBatch, LogEntry, SessionSummary, StoreError,
     StoreFuture, StoreUsage, TraceQuery, TraceRecord,
 };
-use rusqlite::{Connection, OptionalExtension, Transaction};
+use rusqlite::{Connection, OptionalExtension, Row, Transaction};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::time::{from_millis, millis};
+use super::usage_counter::UsageCounter;
 use super::{Database, Durability, JobResult, begin, sql_integer};
 use crate::limits::{DatabaseLimits, LogLimits};
 
@@ -219,10 +220,8 @@ fn append(
         };
         added = added.and(is_added);
     }
-    for segment in [&mut calls, &mut traces] {
-        segment.write(&change)?;
-        segment.evict(&change)?;
-    }
+    calls.finish(&change)?;
+    traces.finish(&change)?;
     change.commit()?;
     Ok(added?)
 }
@@ -232,16 +231,18 @@ struct SegmentWriter {
     kind: &'static str,
     limits: LogLimits,
     now: SystemTime,
+    /// Size of the segments written so far.
+    written: StoreUsage,
     newest_at: i64,
     usage: StoreUsage,
-    heads: String,
+    heads: Vec<u8>,
     bodies: String,
 }
 
 impl SegmentWriter {
     fn new(kind: &'static str, limits: LogLimits, now: SystemTime) -> Self {
-        let (usage, heads, bodies) = (StoreUsage::default(), String::new(), String::new());
-        Self { kind, limits, now, newest_at: 0, usage, heads, bodies }
+        let (written, usage) = (StoreUsage::default(), StoreUsage::default());
+        Self { kind, limits, now, written, newest_at: 0, usage, heads: Vec::new(), bodies: String::new() }
     }
 
     /// Adds an entry; the inner error refuses it.
@@ -251,15 +252,17 @@ impl SegmentWriter {
         head: &impl LogHead,
         body: &str,
     ) -> JobResult<Result<(), StoreError>> {
-        let line = serde_json::to_string(head).expect("the head of an entry is plain data");
-        let n_bytes = (line.len() + 1 + body.len()) as u64;
-        if let Err(refused) = self.limits.admit(self.kind, n_bytes) {
-            return Ok(Err(refused));
-        }
         if self.is_full(self.usage, MAX_SEGMENT_BYTES) {
             self.write(change)?;
         }
-        self.heads.extend([line.as_str(), "\n"]);
+        let start = self.heads.len();
+        serde_json::to_writer(&mut self.heads, head).expect("the head of an entry is plain data");
+        self.heads.push(b'\n');
+        let n_bytes = (self.heads.len() - start + body.len()) as u64;
+        if let Err(refused) = self.limits.admit(self.kind, n_bytes) {
+            self.heads.truncate(start);
+            return Ok(Err(refused));
+        }
         self.bodies.push_str(body);
         self.newest_at = self.newest_at.max(head.time());
         self.usage.n_entries += 1;
@@ -283,6 +286,7 @@ impl SegmentWriter {
         let expires = self.limits.retention.and_then(|retention| self.now.checked_add(retention));
         let expires_at = expires.map_or(i64::MAX, millis);
         let (n_entries, n_bytes) = (sql_integer(usage.n_entries), sql_integer(usage.n_bytes));
+        let heads = std::str::from_utf8(&self.heads)?;
         match self.extended_segment(change)? {
             Some(id) => change
                 .prepare_cached(
@@ -290,7 +294,7 @@ impl SegmentWriter {
                      n_entries = n_entries + ?4, n_bytes = n_bytes + ?5, heads = heads || ?6, bodies = bodies || ?7 \
                      WHERE id = ?1",
                 )?
-                .execute((id, self.newest_at, expires_at, n_entries, n_bytes, &self.heads, &self.bodies))?,
+                .execute((id, self.newest_at, expires_at, n_entries, n_bytes, heads, &self.bodies))?,
             None => change
                 .prepare_cached(
                     "INSERT INTO log_segments (kind, newest_at, expires_at, n_entries, n_bytes, heads, bodies) \
@@ -302,10 +306,12 @@ impl SegmentWriter {
                     expires_at,
                     n_entries,
                     n_bytes,
-                    &self.heads,
+                    heads,
                     &self.bodies,
                 ))?,
         };
+        self.written.n_entries += usage.n_entries;
+        self.written.n_bytes += usage.n_bytes;
         self.newest_at = 0;
         self.heads.clear();
         self.bodies.clear();
@@ -330,24 +336,33 @@ impl SegmentWriter {
         Ok(newest.filter(is_extended).map(|(id, ..)| id))
     }
 
-    /// Removes expired segments, and the oldest ones beyond the limits.
-    fn evict(&self, change: &Transaction<'_>) -> rusqlite::Result<()> {
-        change
-            .prepare_cached("DELETE FROM log_segments WHERE kind = ?1 AND expires_at <= ?2")?
-            .execute((self.kind, millis(self.now)))?;
-        let mut total = change.prepare_cached(
-            "SELECT coalesce(sum(n_entries), 0), coalesce(sum(n_bytes), 0) FROM log_segments WHERE kind = ?1",
+    /// Writes the rest, and removes the oldest segments while they have expired or the limits are exceeded.
+    fn finish(mut self, change: &Transaction<'_>) -> rusqlite::Result<()> {
+        self.write(change)?;
+        if self.written.n_entries == 0 {
+            return Ok(());
+        }
+        let mut total = UsageCounter::Log(self.kind).usage(change)?;
+        total.n_entries += self.written.n_entries;
+        total.n_bytes += self.written.n_bytes;
+        let mut select = change.prepare_cached(
+            "SELECT id, expires_at, n_entries, n_bytes FROM log_segments WHERE kind = ?1 \
+             ORDER BY newest_at, id LIMIT 1",
         )?;
-        let mut drop_oldest = change.prepare_cached(
-            "DELETE FROM log_segments WHERE id = \
-             (SELECT id FROM log_segments WHERE kind = ?1 ORDER BY newest_at, id LIMIT 1)",
-        )?;
-        while self
-            .limits
-            .are_exceeded_by(total.query_row([self.kind], |row| Ok(usage(row.get(0)?, row.get(1)?)))?)
-            && drop_oldest.execute([self.kind])? > 0
-        {}
-        Ok(())
+        let mut oldest = || {
+            let segment = |row: &Row<'_>| {
+                Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, usage(row.get(2)?, row.get(3)?)))
+            };
+            select.query_row([self.kind], segment).optional()
+        };
+        while let Some((id, expires_at, dropped)) = oldest()?
+            && (expires_at <= millis(self.now) || self.limits.are_exceeded_by(total))
+        {
+            change.prepare_cached("DELETE FROM log_segments WHERE id = ?1")?.execute([id])?;
+            total.n_entries = total.n_entries.saturating_sub(dropped.n_entries);
+            total.n_bytes = total.n_bytes.saturating_sub(dropped.n_bytes);
+        }
+        UsageCounter::Log(self.kind).set(change, total)
     }
 }
 

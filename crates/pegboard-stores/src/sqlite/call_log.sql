@@ -1,7 +1,7 @@
 -- Version 4: the call log, in segments of many entries, replaces a row per call and per trace record.
 --
--- `heads` has a line of JSON per entry, `bodies` the bodies of the entries in the same order. The index answers all
--- questions but those about entries.
+-- `heads` has a line of JSON per entry, `bodies` the bodies of the entries in the same order. Its rows in
+-- `tallies` are written with the segments.
 
 CREATE TABLE log_segments (
     id INTEGER PRIMARY KEY,
@@ -13,7 +13,7 @@ CREATE TABLE log_segments (
     heads TEXT NOT NULL,
     bodies TEXT NOT NULL
 ) STRICT;
-CREATE INDEX log_segments_by_age ON log_segments (kind, newest_at, expires_at, n_entries, n_bytes);
+CREATE INDEX log_segments_by_age ON log_segments (kind, newest_at);
 
 INSERT INTO log_segments (kind, newest_at, expires_at, n_entries, n_bytes, heads, bodies)
     SELECT 'call', max(started_at), max(expires_at), count(*), sum(length(CAST(head AS BLOB)) + length(body)),
@@ -40,3 +40,4 @@ INSERT INTO log_segments (kind, newest_at, expires_at, n_entries, n_bytes, heads
 DROP TABLE history;
 DROP TABLE traces;
 DELETE FROM tallies WHERE subject IN ('history', 'traces');
+INSERT INTO tallies SELECT 'log', kind, sum(n_entries), sum(n_bytes) FROM log_segments GROUP BY kind;

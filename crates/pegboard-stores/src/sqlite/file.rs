@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use pegboard_core::store::StoreError;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
 /// The `application_id` in the file header, which distinguishes our files from other SQLite databases.
@@ -45,9 +46,8 @@ pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
 pub(super) fn open_in_memory() -> Connection {
     let open = || -> OpenResult<Connection> {
         let mut connection = Connection::open_in_memory()?;
-        connection.set_prepared_statement_cache_capacity(STATEMENT_CACHE_CAPACITY);
+        configure(&connection)?;
         migrate(&mut connection)?;
-        connection.pragma_update(None, "foreign_keys", "ON")?;
         Ok(connection)
     };
     open().expect("a database in memory needs nothing but memory")
@@ -61,7 +61,7 @@ fn try_open(path: &Path) -> OpenResult<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(&path, flags)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
-    connection.set_prepared_statement_cache_capacity(STATEMENT_CACHE_CAPACITY);
+    configure(&connection)?;
     if connection.is_readonly("main")? {
         return Err("the file is read-only".into());
     }
@@ -74,11 +74,18 @@ fn try_open(path: &Path) -> OpenResult<Connection> {
         }
         FileContents::Empty => migrate(&mut connection)?,
     }
-    connection.pragma_update(None, "foreign_keys", "ON")?;
     // Only some systems distinguish: there a sync without it does not reach the disk.
     connection.pragma_update(None, "fullfsync", "ON")?;
     enable_wal(&connection)?;
     Ok(connection)
+}
+
+/// Sets what does not depend on the contents.
+fn configure(connection: &Connection) -> rusqlite::Result<()> {
+    connection.set_prepared_statement_cache_capacity(STATEMENT_CACHE_CAPACITY);
+    // Otherwise a statement is compiled again for every new parameter, in search of a better plan.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+    connection.pragma_update(None, "foreign_keys", "ON")
 }
 
 /// Creates the file and its parent directories, readable only by the user, unless they exist.

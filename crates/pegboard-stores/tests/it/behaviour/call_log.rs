@@ -131,13 +131,15 @@ async fn calls_are_found_by_several_ids(engine: Engine) {
 async fn the_oldest_calls_are_evicted_beyond_the_limits(engine: Engine) {
     let retention = Some(Duration::from_secs(5));
     let log = log(&engine, LogLimits { max_entries: 3, retention, ..LogLimits::CALLS }, LogLimits::TRACES);
+    add(&log, vec![call("brief", "ann", 0)], 0).await.unwrap();
     let calls = (0..5).map(|n| call(&format!("c{n}"), "ann", 10 - n)).collect();
     add(&log, calls, 1).await.unwrap();
     assert_eq!(found(&log, all(), 1).await, "c0 c1 c2");
-    // Expired calls are removed before old ones.
-    add(&log, vec![call("d", "ann", 50)], 0).await.unwrap();
-    add(&log, vec![call("e", "ann", 60)], 5).await.unwrap();
-    assert_eq!(found(&log, all(), 5).await, "e c0 c1");
+    // Expired calls make room for new ones.
+    add(&log, vec![call("d", "ann", 50), call("e", "ann", 60)], 6).await.unwrap();
+    assert_eq!(found(&log, all(), 6).await, "e d");
+    add(&log, vec![call("f", "ann", 70)], 6).await.unwrap();
+    assert_eq!(found(&log, all(), 6).await, "f e d");
     let engine = engine.other();
     let log = self::log(&engine, LogLimits { max_bytes: 300, ..LogLimits::CALLS }, LogLimits::TRACES);
     let large = |id: &str, started| FinishedCall { body: "x".repeat(60), ..call(id, "ann", started) };
