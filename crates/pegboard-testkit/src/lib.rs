@@ -1,5 +1,6 @@
 //! Test servers and clients. For development only.
 
+pub mod example;
 pub mod explorer;
 pub mod fixture;
 #[cfg(unix)]
