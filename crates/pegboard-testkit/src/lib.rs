@@ -1,5 +1,6 @@
 //! Test servers and clients. For development only.
 
+pub mod cli;
 pub mod example;
 pub mod explorer;
 pub mod fixture;
@@ -9,4 +10,6 @@ pub mod hostile;
 pub mod measure;
 pub mod model_server;
 pub mod recorder;
+#[cfg(unix)]
+pub mod scripted_server;
 pub mod serve;

@@ -10,7 +10,7 @@ use crate::processes::testkit;
 #[tokio::test(flavor = "multi_thread")]
 async fn forty_nine_hanging_servers_do_not_delay_the_fiftieth() {
     let program = Path::new(testkit());
-    let _turn = MACHINE.write().await;
+    let _machine = MACHINE.write().await;
     let measured = answers(Path::new(env!("CARGO_BIN_EXE_pegboard")), program, 3).await.unwrap();
     let [list, first, later] = measured.ratios();
     println!("list {list:.2}, first call {first:.2}, later call {later:.2}: {measured:?}");
