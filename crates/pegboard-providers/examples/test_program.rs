@@ -63,11 +63,7 @@ mod linux {
                 std::thread::park();
             }
             "crash" => kill_process(rustix::process::getpid(), Signal::KILL).unwrap(),
-            "flood" => {
-                let line = [b"x".repeat(1023), b"\n".to_vec()].concat();
-                (0..32 * 1024).for_each(|_| std::io::stderr().write_all(&line).unwrap());
-                eprintln!("the end");
-            }
+            "flood" => flood_stderr(),
             "deaf" => std::thread::sleep(LIFETIME),
             "stubborn" => block_on(ignore_everything()),
             "parent" => {
@@ -98,6 +94,13 @@ mod linux {
 
     fn block_on(role: impl Future<Output = ()>) {
         tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(role);
+    }
+
+    /// Writes 32 MiB.
+    fn flood_stderr() {
+        let line = [b"x".repeat(1023), b"\n".to_vec()].concat();
+        (0..32 * 1024).for_each(|_| std::io::stderr().write_all(&line).unwrap());
+        eprintln!("the end");
     }
 
     /// Ignores its session, its group, its stdin and SIGTERM.

@@ -8,7 +8,6 @@ use std::process::Stdio;
 use std::time::Instant;
 
 use futures_util::future::join_all;
-use futures_util::stream::{self, StreamExt};
 use pegboard_testkit::hostile;
 use pegboard_testkit::hostile::SECRET;
 use pegboard_testkit::hostile::journal::JOURNAL;
@@ -17,18 +16,24 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
-use tokio::sync::RwLock;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::gateway::{Answer, GatewayProcess};
 use crate::processes::{Marker, TEST_TIMEOUT, poll_interval, testkit};
 
-/// Limits concurrent cases; a case that needs the whole machine takes all permits, since a starved call is late.
-pub(crate) static MACHINE: RwLock<()> = RwLock::const_new(());
+/// Number of concurrent cases.
+const MAX_AT_ONCE: u32 = 12;
+
+/// Limits concurrent cases, since a starved call is late.
+static MACHINE: Semaphore = Semaphore::const_new(MAX_AT_ONCE as usize);
+
+/// Waits until no case runs, for a test that needs the whole machine.
+pub(crate) async fn whole_machine() -> SemaphorePermit<'static> {
+    MACHINE.acquire_many(MAX_AT_ONCE).await.unwrap()
+}
 
 /// Maximum memory growth per fault, in KiB.
 const MAX_EXTRA_MEMORY: u64 = 64 * 1024;
-/// Number of concurrent cases.
-const MAX_AT_ONCE: usize = 6;
 /// Secret that must not leak.
 const SECRET_VALUE: &str = "hush-7c1f0d94";
 
@@ -140,8 +145,8 @@ impl fmt::Display for Fault {
 /// Runs all cases and reports the failed ones.
 pub(crate) async fn check_all(cases: Vec<Case>) {
     let names: Vec<String> = cases.iter().map(|case| case.fault.to_string()).collect();
-    let _machine = MACHINE.read().await;
     let checks = cases.into_iter().zip(names).map(|(case, name)| async move {
+        let _permit = MACHINE.acquire().await.unwrap();
         let checked = tokio::spawn(check(case)).await;
         checked.err().map(|error| {
             let panic = error.into_panic();
@@ -150,8 +155,7 @@ pub(crate) async fn check_all(cases: Vec<Case>) {
             format!("{name}: {}", words.unwrap_or_default())
         })
     });
-    let failed: Vec<Option<String>> = stream::iter(checks).buffer_unordered(MAX_AT_ONCE).collect().await;
-    let failed: Vec<String> = failed.into_iter().flatten().collect();
+    let failed: Vec<String> = join_all(checks).await.into_iter().flatten().collect();
     assert!(failed.is_empty(), "{}", failed.join("\n\n"));
 }
 

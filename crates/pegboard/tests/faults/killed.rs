@@ -6,19 +6,19 @@ use futures_util::stream::{self, StreamExt};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-use crate::case::MACHINE;
+use crate::case::whole_machine;
 use crate::gateway::GatewayProcess;
 use crate::processes::{Marker, testkit};
 
 /// Number of gateways, and how many run concurrently.
 const N_ROUNDS: u64 = 100;
-const MAX_AT_ONCE: usize = 25;
+const MAX_AT_ONCE: usize = 50;
 /// Latest time of the kill after the start.
 const LATEST: Duration = Duration::from_millis(500);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gateway_that_is_killed_at_any_moment_leaves_nothing_behind() {
-    let _machine = MACHINE.write().await;
+    let _machine = whole_machine().await;
     let seed: u64 = std::env::var("FAULTS_SEED").map_or(1, |seed| seed.parse().unwrap());
     let rounds = (0..N_ROUNDS).map(|round| tokio::spawn(kill_at(moment(seed + round))));
     let rounds: Vec<_> = stream::iter(rounds).buffer_unordered(MAX_AT_ONCE).collect().await;
