@@ -5,26 +5,14 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-node_parts=(
-    node@22
-    @modelcontextprotocol/server-everything@2026.8.31
-    @modelcontextprotocol/sdk@1.32.2
-    @modelcontextprotocol/client@2.4.0
-    @modelcontextprotocol/inspector@2.12.0
-)
-python_parts=(mcp==2.3.0)
-
 source scripts/parts.sh
-install target/bridge
+prepare target/bridge
 export PATH="$home/node/node_modules/node/bin:$PATH"
 cp scripts/bridge/client.mjs "$home/node/"
 packages=$home/node/node_modules/@modelcontextprotocol
 python=$home/python/bin/python
 plan=$PWD/scripts/bridge/plan.json
 
-cargo build --quiet -p pegboard -p pegboard-testkit
-cargo build --quiet -p pegboard-testkit --example rmcp_client
-built=$(realpath "${CARGO_TARGET_DIR:-target}")/debug
 export PEGBOARD_STATE=$home/state
 rm -rf "$home/state"
 

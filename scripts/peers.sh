@@ -4,25 +4,15 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-node_parts=(
-    @modelcontextprotocol/server-everything@2026.8.31
-    @modelcontextprotocol/sdk@1.32.2
-    @modelcontextprotocol/client@2.4.0
-    supergateway@4.0.0
-    ws@8
-)
-python_parts=(mcp==2.3.0)
-
 source scripts/parts.sh
-install target/peers
+prepare target/peers
 # Node resolves packages from the directory of the script.
 cp scripts/peers/*.mjs "$home/node/"
 everything=$home/node/node_modules/@modelcontextprotocol/server-everything/dist/index.js
 supergateway=$home/node/node_modules/supergateway/dist/index.js
 python=$home/python/bin/python
 
-cargo build --quiet -p pegboard-testkit
-fixture=$(realpath "${CARGO_TARGET_DIR:-target}")/debug/pegboard-testkit
+fixture=$built/pegboard-testkit
 
 # Expected output of our client against server-everything over any transport.
 everything_calls=(

@@ -5,19 +5,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-node_parts=(
-    @modelcontextprotocol/server-everything@2026.8.31
-    @modelcontextprotocol/server-filesystem@2026.8.31
-    @modelcontextprotocol/server-memory@2026.8.31
-    @modelcontextprotocol/inspector@2.12.0
-)
-python_parts=(mcp-server-time==2026.10.19 mcp-server-git==2026.10.19 mcp==2.3.0)
-
 source scripts/parts.sh
-install target/servers
+prepare target/servers
 
-cargo build --quiet -p pegboard -p pegboard-testkit
-built=$(realpath "${CARGO_TARGET_DIR:-target}")/debug
 export PEGBOARD_STATE=$home/state
 rm -rf "$home/state" "$home/files" "$home/repository" "$home/memory.json"
 

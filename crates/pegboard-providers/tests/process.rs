@@ -1,14 +1,14 @@
 //! Start, supervision and shutdown of programs.
 //!
-//! The programs are this test binary again, with a role as argument: see [`test_program`].
+//! The programs are the example `test_program`, with a role as argument.
 
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "a panic is a test failure")]
 
 use std::collections::BTreeSet;
 use std::future::Future;
-use std::io::{BufRead, Write};
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
+use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -19,6 +19,7 @@ use pegboard_providers::process::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::process::Command;
 use tokio::time::{Instant, sleep, timeout};
 
 /// Time limit for every wait, generous enough for a busy machine.
@@ -29,139 +30,13 @@ const END_TIMEOUT: Duration = Duration::from_secs(20);
 const SHORT_GRACE: GracePeriods =
     GracePeriods { close: Duration::from_millis(200), terminate: Duration::from_millis(300) };
 
-// Roles of the test program.
-
-/// The program that the tests start, not a test.
-#[test]
-#[ignore = "started by other tests"]
-fn test_program() {
-    let arguments: Vec<String> = std::env::args().collect();
-    let Some(role) = arguments.iter().find_map(|argument| argument.strip_prefix("as:")) else { return };
-    match role {
-        "supervisor" => {
-            let program = arguments.iter().skip_while(|argument| *argument != "--");
-            let _ = pegboard_providers::process::supervise(program.map(Into::into));
-            std::process::exit(0);
-        }
-        "gateway" => run_gateway(),
-        "echo" => std::io::stdin().lines().for_each(|line| say(&line.unwrap())),
-        "environment" => std::env::vars().for_each(|(name, value)| say(&format!("{name}={value}"))),
-        "descriptors" => {
-            let opened = std::fs::read_dir("/proc/self/fd").unwrap();
-            opened.for_each(|entry| say(&format!("fd {}", entry.unwrap().file_name().display())));
-        }
-        "directory" => say(std::env::current_dir().unwrap().to_str().unwrap()),
-        "exit" => {
-            eprintln!("something is wrong");
-            std::process::exit(3);
-        }
-        "crash" => kill_process(rustix::process::getpid(), Signal::KILL).unwrap(),
-        "flood" => {
-            let line = [b"x".repeat(1023), b"\n".to_vec()].concat();
-            (0..100 * 1024).for_each(|_| std::io::stderr().write_all(&line).unwrap());
-            eprintln!("the end");
-        }
-        "deaf" => wait_long(),
-        "stubborn" => ignore_everything(),
-        "parent" => {
-            start_and_wait_ready(&["as:stubborn"]);
-            start_and_wait_ready(&["as:stubborn"]);
-            ignore_everything();
-        }
-        "daemon" => {
-            let _ = rustix::process::setsid();
-            start_and_wait_ready(&["as:stubborn"]);
-            say("ready");
-        }
-        "hostile" => {
-            start_and_wait_ready(&["as:parent"]);
-            start_and_wait_ready(&["as:daemon"]);
-            ignore_everything();
-        }
-        "leaver" => {
-            // The child inherits its pipes.
-            role_command(&["as:stubborn"]).spawn().unwrap();
-            wait_for_input();
-            std::process::exit(5);
-        }
-        "hopper" => hop(),
-        other => panic!("unknown role {other}"),
-    }
-    std::process::exit(0);
-}
-
-fn say(line: &str) {
-    // The harness may have begun a line of its own.
-    std::io::stdout().write_all(format!("\n{line}\n").as_bytes()).unwrap();
-}
-
-/// Sleeps long enough for any test, but not forever in case a test fails.
-fn wait_long() {
-    std::thread::sleep(Duration::from_mins(2));
-}
-
-fn wait_for_input() {
-    let mut line = String::new();
-    std::io::stdin().lock().read_line(&mut line).unwrap();
-}
-
-/// Ignores its session, its group, its stdin and SIGTERM.
-fn ignore_everything() {
-    let _ = rustix::process::setsid();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        // A signal with a listener does not terminate the process.
-        let _ignored = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).unwrap();
-        say("ready");
-        sleep(Duration::from_mins(2)).await;
-    });
-}
-
-/// Keeps starting a copy of itself and exiting, for a bounded number of times in case a test fails.
-#[expect(clippy::zombie_processes, reason = "misbehaves on purpose")]
-fn hop() {
-    let last = std::env::args().next_back().unwrap();
-    let n_hops: u32 = last.parse().unwrap_or(0);
-    if n_hops < 5000 {
-        role_command(&["as:hopper", &(n_hops + 1).to_string()]).stdout(Stdio::null()).spawn().unwrap();
-    }
-    if n_hops == 0 {
-        say("ready");
-        wait_long();
-    }
-}
-
-fn role_command(role: &[&str]) -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(HARNESS).args(role);
-    command
-}
-
-#[expect(clippy::zombie_processes, reason = "misbehaves on purpose")]
-fn start_and_wait_ready(role: &[&str]) {
-    let child = role_command(role).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
-    let is_ready =
-        std::io::BufReader::new(child.stdout.unwrap()).lines().any(|line| line.unwrap() == "ready");
-    assert!(is_ready, "{role:?} did not start");
-}
-
-fn run_gateway() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let mark = std::env::var(MARK).unwrap();
-        let mut spec = WatchMode::Supervised.spec("hostile");
-        spec.program.env.insert(MARK.to_owned(), Secret::new(mark));
-        let (_process, _stdin, stdout) = Process::start(&spec).unwrap();
-        wait_for_line(&mut BufReader::new(stdout), "ready").await;
-        say("ready");
-        sleep(Duration::from_mins(2)).await;
-    });
-}
-
 // Test helpers.
 
-const HARNESS: [&str; 4] = ["--ignored", "--exact", "--nocapture", "test_program"];
 const MARK: &str = "PEGBOARD_TEST_MARK";
+
+fn test_program() -> PathBuf {
+    pegboard_testkit::example::path("test_program")
+}
 
 #[derive(Clone, Copy, Debug)]
 enum WatchMode {
@@ -173,18 +48,15 @@ const WATCH_MODES: [WatchMode; 2] = [WatchMode::Direct, WatchMode::Supervised];
 
 impl WatchMode {
     fn spec(self, role: &str) -> CommandSpec {
-        let exe = std::env::current_exe().unwrap();
+        let program = test_program();
         let supervisor = match self {
             Self::Direct => None,
             Self::Supervised => {
-                let arguments = HARNESS.into_iter().chain(["as:supervisor"]).map(Into::into).collect();
-                Some(SupervisorCommand { program: exe.clone(), arguments })
+                Some(SupervisorCommand { program: program.clone(), arguments: vec!["supervisor".into()] })
             }
         };
-        // The supervisor would find its own role first.
-        let role = format!("as:{role}");
-        let args = HARNESS.into_iter().chain([role.as_str()]).map(str::to_owned).collect();
-        let program = ServerProgram { args, ..ServerProgram::new(exe.to_str().unwrap()) };
+        let program =
+            ServerProgram { args: vec![role.to_owned()], ..ServerProgram::new(program.to_str().unwrap()) };
         CommandSpec { program, supervisor, grace: SHORT_GRACE }
     }
 }
@@ -301,7 +173,7 @@ async fn a_program_reads_and_writes_through_its_pipes() {
         wait_for_line(&mut stdout, "hello").await;
         wait_for_line(&mut stdout, "world").await;
         let name = std::fs::read_to_string(format!("/proc/{}/comm", pid_of(&process).await)).unwrap();
-        assert!(std::env::current_exe().unwrap().to_str().unwrap().contains(name.trim()), "{name}");
+        assert_eq!(name.trim(), "test_program");
         let ended = within(TEST_TIMEOUT, process.shut_down()).await;
         // It exits by itself when its stdin closes.
         assert_eq!(
@@ -365,7 +237,7 @@ async fn a_missing_supervisor_is_an_error() {
 async fn names_are_searched_in_path_and_paths_resolved_from_cwd() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().canonicalize().unwrap();
-    std::os::unix::fs::symlink(std::env::current_exe().unwrap(), folder.join("my-server")).unwrap();
+    std::os::unix::fs::symlink(test_program(), folder.join("my-server")).unwrap();
     let path = format!("/no/such/folder::{}", folder.display());
     for mode in WATCH_MODES {
         let spec = mode.spec("directory");
@@ -609,9 +481,14 @@ async fn killing_the_gateway_leaves_no_processes() {
     // Before, during and after the start of the server and its children.
     for attempt in 0..20_u64 {
         let mark = Mark::new();
-        let mut gateway = role_command(&["as:gateway"]);
-        gateway.env(MARK, &mark.0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut gateway = tokio::process::Command::from(gateway).spawn().unwrap();
+        let mut gateway = Command::new(test_program())
+            .arg("gateway")
+            .env(MARK, &mark.0)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         let mut lines = BufReader::new(gateway.stdout.take().unwrap()).lines();
         let ready = async { while lines.next_line().await.unwrap().is_some_and(|line| line != "ready") {} };
         let delay =

@@ -1,5 +1,7 @@
 //! Test servers and clients. For development only.
 
+pub mod cli;
+pub mod example;
 pub mod explorer;
 pub mod fixture;
 #[cfg(unix)]
@@ -8,4 +10,6 @@ pub mod hostile;
 pub mod measure;
 pub mod model_server;
 pub mod recorder;
+#[cfg(unix)]
+pub mod scripted_server;
 pub mod serve;

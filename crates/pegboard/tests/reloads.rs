@@ -5,11 +5,9 @@
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "a panic is a test failure")]
 
-#[path = "served/actor.rs"]
-mod actor;
-#[path = "served/stage.rs"]
+#[path = "served/harness.rs"]
 #[expect(dead_code, reason = "other tests have more to do on it")]
-mod stage;
+mod harness;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +17,7 @@ use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 use tokio::time;
 
-use crate::stage::{Endpoint, LONG, Stage, call, rewrite, text};
+use crate::harness::{Endpoint, TEST_TIMEOUT, TestEnvironment, call, rewrite, text};
 
 /// Makes a gateway reload its file.
 fn hang_up(endpoint: &Endpoint) {
@@ -39,20 +37,20 @@ fn of(servers: &Value) -> Value {
 
 #[tokio::test]
 async fn a_thousand_reloads_under_load_fail_no_call_and_leak_nothing() {
-    let stage = Stage::new();
+    let environment = TestEnvironment::new();
     let servers = |round: usize| {
-        let mut changes = stage.server("changes", &["x"]);
+        let mut changes = environment.server("changes", &["x"]);
         // The program changes now and then, the name of its tool every time.
         changes["env"] = json!({"ROUND": (round / 100).to_string()});
         changes["tools"] = json!({"x": {"aliases": [format!("alias{round}")]}});
-        let mut all = json!({"stays": stage.server("stays", &["x"]), "changes": changes});
+        let mut all = json!({"stays": environment.server("stays", &["x"]), "changes": changes});
         if round % 100 > 50 {
-            all["guest"] = stage.server("guest", &["x"]);
+            all["guest"] = environment.server("guest", &["x"]);
         }
         all
     };
-    let file = stage.write("pegboard.json", &of(&servers(0)).to_string());
-    let mut command = stage.serving(&file);
+    let file = environment.write("pegboard.json", &of(&servers(0)).to_string());
+    let mut command = environment.serving(&file);
     command.args(["--http", "127.0.0.1:0", "--profile", "flat", "--no-watch"]);
     let endpoint = Endpoint::start(command).await;
     let pid = endpoint.child.id().unwrap();
@@ -77,7 +75,7 @@ async fn a_thousand_reloads_under_load_fail_no_call_and_leak_nothing() {
     for round in 1..=1_000 {
         rewrite(&file, &of(&servers(round)));
         hang_up(&endpoint);
-        let said = endpoint.says("Reloaded").await;
+        let said = endpoint.wait_for_line("Reloaded").await;
         assert!(said.contains("~ t/changes"), "{said}");
         if round == 200 {
             after_some = resident_kib(pid);
@@ -92,10 +90,10 @@ async fn a_thousand_reloads_under_load_fail_no_call_and_leak_nothing() {
     let gained = resident_kib(pid).saturating_sub(after_some);
     assert!(gained < 8 * 1024, "{gained} KiB in 800 reloads");
     let ending = async {
-        while stage.n_living() > 2 {
-            stage.told_anything().await;
+        while environment.n_running() > 2 {
+            environment.wait_for_any_event().await;
         }
     };
-    time::timeout(LONG, ending).await.unwrap();
-    assert!(stage.n_started() > 20, "{} servers were started", stage.n_started());
+    time::timeout(TEST_TIMEOUT, ending).await.unwrap();
+    assert!(environment.n_started() > 20, "{} servers were started", environment.n_started());
 }

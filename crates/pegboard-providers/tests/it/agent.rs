@@ -8,5 +8,4 @@ mod limits;
 mod outputs;
 mod reports;
 mod routers;
-mod sampling;
 mod trees;

@@ -1,18 +1,17 @@
 //! Behaviour specific to a file: persistence, sharing, and damage.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
 use pegboard_core::store::{
-    CacheKey, CacheStore, CachedResult, CallLog, CallQuery, CatalogueStore, LogEntry, OutputHandle,
-    OutputStore, SessionHandle, SessionRecord, SessionStore, SlotStore, StoreError, StoreUsage, StoredOutput,
-    TraceQuery, TraceRecord,
+    CacheKey, CacheStore, CachedResult, CallLog, CallQuery, CatalogueStore, LogEntry, OutputStore,
+    SessionHandle, SessionRecord, SessionStore, SlotStore, StoreError, StoreUsage, TraceQuery, TraceRecord,
 };
 use pegboard_stores::limits::{DatabaseLimits, OutputLimits};
 use pegboard_stores::sqlite::Database;
@@ -20,10 +19,7 @@ use rusqlite::Connection;
 use serde_json::json;
 use tempfile::TempDir;
 
-/// Returns the time this many seconds into the test.
-fn at(seconds: u64) -> SystemTime {
-    SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000 + seconds)
-}
+use crate::numbered_outputs::{N_WRITES, at, child_body, output, output_handle, patterned};
 
 fn temp_database_path() -> (TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
@@ -35,18 +31,6 @@ fn answer(body: &'static str) -> CachedResult {
     CachedResult {
         body: Bytes::from_static(body.as_bytes()),
         tool: "add".to_owned(),
-        created: at(0),
-        expires: at(10),
-    }
-}
-
-fn output(body: Vec<u8>) -> StoredOutput {
-    StoredOutput {
-        body: body.into(),
-        content_type: "text/plain".to_owned(),
-        tool: "read".to_owned(),
-        session: "s".to_owned(),
-        principal: String::new(),
         created: at(0),
         expires: at(10),
     }
@@ -77,10 +61,6 @@ fn record() -> TraceRecord {
 
 fn session_handle(name: &str) -> SessionHandle {
     SessionHandle { principal: String::new(), workspace: "default".to_owned(), name: name.to_owned() }
-}
-
-fn output_handle(number: usize) -> OutputHandle {
-    OutputHandle(format!("session-s/{number}"))
 }
 
 fn reason(path: &Path) -> String {
@@ -215,41 +195,12 @@ async fn a_large_output_round_trips() {
     assert!(kept.body == body, "{} bytes came back", kept.body.len());
 }
 
-/// Database path of a child process, and the number of its first output.
-const CHILD_PATH: &str = "PEGBOARD_STORES_CHILD_PATH";
-const CHILD_FIRST: &str = "PEGBOARD_STORES_CHILD_FIRST";
-/// Number of outputs that a child writes unless it is killed.
-const N_WRITES: usize = 1_000;
-
-/// A body in which every byte identifies the output it belongs to.
-fn patterned(number: usize, n_bytes: usize) -> Vec<u8> {
-    (0..n_bytes).map(|place| u8::try_from((number * 31 + place / 512) % 251).unwrap()).collect()
-}
-
-fn child_body(number: usize) -> Vec<u8> {
-    patterned(number, 2_000 + number * 37 % 30_000)
-}
-
-#[tokio::test]
-#[ignore = "the child process of the test below"]
-async fn writes_outputs_until_it_is_killed() {
-    let (Ok(path), Ok(first)) = (std::env::var(CHILD_PATH), std::env::var(CHILD_FIRST)) else { return };
-    let database = Database::open(Path::new(&path)).unwrap();
-    let first: usize = first.parse().unwrap();
-    for number in first..first + N_WRITES {
-        OutputStore::put(&database, output_handle(number), output(child_body(number)), at(0)).await.unwrap();
-        println!("written {number}");
-    }
-    // A fast child waits to be killed, or for its parent to exit.
-    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
-}
-
 /// Kills a child once it has reported this many writes; returns the last reported number.
 fn write_and_kill(path: &Path, first: usize, n_writes: usize) -> usize {
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "database::writes_outputs_until_it_is_killed", "--ignored", "--nocapture"])
-        .env(CHILD_PATH, path)
-        .env(CHILD_FIRST, first.to_string())
+    let test = std::env::current_exe().unwrap();
+    let mut child = Command::new(test.ancestors().nth(2).unwrap().join("examples/output_writer"))
+        .arg(path)
+        .arg(first.to_string())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

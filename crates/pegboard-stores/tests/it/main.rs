@@ -4,3 +4,4 @@
 
 mod behaviour;
 mod database;
+mod numbered_outputs;

@@ -8,7 +8,6 @@ use std::process::Stdio;
 use std::time::Instant;
 
 use futures_util::future::join_all;
-use futures_util::stream::{self, StreamExt};
 use pegboard_testkit::hostile;
 use pegboard_testkit::hostile::SECRET;
 use pegboard_testkit::hostile::journal::JOURNAL;
@@ -17,20 +16,26 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
-use tokio::sync::RwLock;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::host::{Answer, Host};
-use crate::processes::{LONG, Marker, pause, testkit};
+use crate::gateway::{Answer, GatewayProcess};
+use crate::processes::{Marker, TEST_TIMEOUT, poll_interval, testkit};
 
-/// Limits concurrent cases; a case that needs the whole machine takes all permits, since a starved call is late.
-pub(crate) static MACHINE: RwLock<()> = RwLock::const_new(());
+/// Number of concurrent cases.
+const MAX_AT_ONCE: u32 = 12;
+
+/// Limits concurrent cases, since a starved call is late.
+static MACHINE: Semaphore = Semaphore::const_new(MAX_AT_ONCE as usize);
+
+/// Waits until no case runs, for a test that needs the whole machine.
+pub(crate) async fn whole_machine() -> SemaphorePermit<'static> {
+    MACHINE.acquire_many(MAX_AT_ONCE).await.unwrap()
+}
 
 /// Maximum memory growth per fault, in KiB.
 const MAX_EXTRA_MEMORY: u64 = 64 * 1024;
-/// Number of concurrent cases.
-const MAX_AT_ONCE: usize = 6;
 /// Secret that must not leak.
-const HUSH: &str = "hush-7c1f0d94";
+const SECRET_VALUE: &str = "hush-7c1f0d94";
 
 /// A fault, the call that triggers it, and the expected result.
 #[derive(Clone, Debug)]
@@ -48,7 +53,7 @@ pub(crate) struct Case {
     /// Expected number of occurrences of a journal line.
     pub(crate) journal: Vec<(&'static str, RangeInclusive<usize>)>,
     pub(crate) then: Then,
-    /// Expected text in the host's log.
+    /// Expected text in the gateway's log.
     pub(crate) log: &'static str,
 }
 
@@ -140,9 +145,8 @@ impl fmt::Display for Fault {
 /// Runs all cases and reports the failed ones.
 pub(crate) async fn check_all(cases: Vec<Case>) {
     let names: Vec<String> = cases.iter().map(|case| case.fault.to_string()).collect();
-    testkit();
-    let _turn = MACHINE.read().await;
     let checks = cases.into_iter().zip(names).map(|(case, name)| async move {
+        let _permit = MACHINE.acquire().await.unwrap();
         let checked = tokio::spawn(check(case)).await;
         checked.err().map(|error| {
             let panic = error.into_panic();
@@ -151,24 +155,23 @@ pub(crate) async fn check_all(cases: Vec<Case>) {
             format!("{name}: {}", words.unwrap_or_default())
         })
     });
-    let failed: Vec<Option<String>> = stream::iter(checks).buffer_unordered(MAX_AT_ONCE).collect().await;
-    let failed: Vec<String> = failed.into_iter().flatten().collect();
+    let failed: Vec<String> = join_all(checks).await.into_iter().flatten().collect();
     assert!(failed.is_empty(), "{}", failed.join("\n\n"));
 }
 
-/// Invariants of every fault: the host survives, other servers keep working, every call has one answer, memory is
+/// Invariants of every fault: the gateway survives, other servers keep working, every call has one answer, memory is
 /// bounded, no secret leaks, and no process is left.
 async fn check(case: Case) {
-    let stage = Stage::set(&case).await;
-    let host = &stage.host;
-    assert_eq!(healthy(host, 0).await, "0");
+    let running = RunningCase::start(&case).await;
+    let gateway = &running.gateway;
+    assert_eq!(healthy(gateway, 0).await, "0");
 
-    let calls = (0..case.n_calls).map(|_| host.call("faulty__count", case.arguments.clone()));
+    let calls = (0..case.n_calls).map(|_| gateway.call("faulty__count", case.arguments.clone()));
     let faulty = async { (join_all(calls).await, Instant::now()) };
     let others = async {
-        stage.journal.has(case.sign, 1).await;
+        running.journal.has(case.sign, 1).await;
         for number in 1..=5 {
-            assert_eq!(healthy(host, number).await, number.to_string());
+            assert_eq!(healthy(gateway, number).await, number.to_string());
         }
         Instant::now()
     };
@@ -180,17 +183,20 @@ async fn check(case: Case) {
         assert!(served < answered, "others waited for the fault");
     }
     for (line, n_times) in &case.journal {
-        stage.journal.has(line, *n_times.start()).await;
+        running.journal.has(line, *n_times.start()).await;
     }
-    stage.check_aftermath(case.then).await;
-    assert_eq!(healthy(host, 6).await, "6");
-    assert_eq!(host.oddities(), ConnectionStats::default());
-    let extra = host.extra_memory();
-    assert!(extra <= MAX_EXTRA_MEMORY, "the host has had {} MiB more than when idle", extra / 1024);
+    running.check_recovery(case.then).await;
+    assert_eq!(healthy(gateway, 6).await, "6");
+    assert_eq!(gateway.connection_stats(), ConnectionStats::default());
+    let extra = gateway.extra_memory();
+    assert!(extra <= MAX_EXTRA_MEMORY, "the gateway has had {} MiB more than when idle", extra / 1024);
 
-    let told = format!("{answers:?}");
-    let (log, journal) = stage.end().await;
-    assert!(!log.contains(HUSH) && !told.contains(HUSH), "a secret was told: {told} {log}");
+    let shown = format!("{answers:?}");
+    let (log, journal) = running.end().await;
+    assert!(
+        !log.contains(SECRET_VALUE) && !shown.contains(SECRET_VALUE),
+        "a secret was shown: {shown} {log}"
+    );
     assert!(log.contains(case.log), "the log does not have '{}': {log}", case.log);
     for (line, n_times) in &case.journal {
         let n = journal.count(line);
@@ -199,8 +205,8 @@ async fn check(case: Case) {
 }
 
 /// Calls the healthy server and returns its answer.
-async fn healthy(host: &Host, number: usize) -> String {
-    host.call("healthy__echo", json!({"text": number.to_string()})).await.text
+async fn healthy(gateway: &GatewayProcess, number: usize) -> String {
+    gateway.call("healthy__echo", json!({"text": number.to_string()})).await.text
 }
 
 impl Outcome {
@@ -215,22 +221,22 @@ impl Outcome {
     }
 }
 
-/// A host with a healthy and a faulty server.
-struct Stage {
-    host: Host,
+/// A gateway with a healthy and a faulty server.
+struct RunningCase {
+    gateway: GatewayProcess,
     marker: Marker,
     journal: Journal,
-    /// The faulty server, unless the host starts it.
+    /// The faulty server, unless the gateway starts it.
     _address: Option<Child>,
 }
 
-impl Stage {
-    async fn set(case: &Case) -> Self {
+impl RunningCase {
+    async fn start(case: &Case) -> Self {
         let (marker, journal) = (Marker::new(), Journal::new());
         let env = json!({
             Marker::VARIABLE: marker.value(),
             JOURNAL: journal.path(),
-            SECRET: HUSH,
+            SECRET: SECRET_VALUE,
         });
         let (mut faulty, address) = match case.fault {
             Fault::Program(mode) => {
@@ -238,7 +244,10 @@ impl Stage {
             }
             Fault::Address(mode) => {
                 let (child, url) = start_address(mode, &journal).await;
-                (json!({"url": url, "headers": {"Authorization": format!("Bearer {HUSH}")}}), Some(child))
+                (
+                    json!({"url": url, "headers": {"Authorization": format!("Bearer {SECRET_VALUE}")}}),
+                    Some(child),
+                )
             }
         };
         faulty["requestTimeoutMs"] = 3000.into();
@@ -250,30 +259,34 @@ impl Stage {
             "args": ["hostile", "decent"],
             "env": {Marker::VARIABLE: marker.value()},
         });
-        let host = Host::start(&marker, &json!({"healthy": healthy, "faulty": faulty})).await;
-        Self { host, marker, journal, _address: address }
+        let gateway = GatewayProcess::start(&marker, &json!({"healthy": healthy, "faulty": faulty})).await;
+        Self { gateway, marker, journal, _address: address }
     }
 
     /// Checks that the server recovers in time, or stays unusable.
-    async fn check_aftermath(&self, then: Then) {
+    async fn check_recovery(&self, then: Then) {
         let begun = Instant::now();
         loop {
-            let answer = self.host.call("faulty__echo", json!({"text": "again"})).await;
+            let answer = self.gateway.call("faulty__echo", json!({"text": "again"})).await;
             match (then, answer.kind) {
                 (Then::Serves, None) => return assert_eq!(answer.text, "again"),
                 (Then::Serves, Some(kind)) => {
-                    assert!(begun.elapsed() < LONG, "it does not serve again, but: {kind} {}", answer.text);
+                    assert!(
+                        begun.elapsed() < TEST_TIMEOUT,
+                        "it does not serve again, but: {kind} {}",
+                        answer.text
+                    );
                 }
                 (Then::Refuses, kind) => return assert!(kind.is_some(), "it serves: {}", answer.text),
             }
-            pause().await;
+            poll_interval().await;
         }
     }
 
-    /// Stops the host and checks for leftovers.
+    /// Stops the gateway and checks for leftovers.
     async fn end(self) -> (String, Journal) {
-        let log = self.host.end().await;
-        self.marker.is_gone().await;
+        let log = self.gateway.end().await;
+        self.marker.wait_until_gone().await;
         (log, self.journal)
     }
 }
@@ -313,8 +326,8 @@ impl Journal {
     async fn has(&self, line: &str, n_times: usize) {
         let begun = Instant::now();
         while self.count(line) < n_times {
-            assert!(begun.elapsed() < LONG, "'{line}' is {} times in the journal", self.count(line));
-            pause().await;
+            assert!(begun.elapsed() < TEST_TIMEOUT, "'{line}' is {} times in the journal", self.count(line));
+            poll_interval().await;
         }
     }
 }

@@ -6,20 +6,19 @@ use futures_util::stream::{self, StreamExt};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-use crate::case::MACHINE;
-use crate::host::Host;
+use crate::case::whole_machine;
+use crate::gateway::GatewayProcess;
 use crate::processes::{Marker, testkit};
 
 /// Number of gateways, and how many run concurrently.
 const N_ROUNDS: u64 = 100;
-const MAX_AT_ONCE: usize = 10;
+const MAX_AT_ONCE: usize = 50;
 /// Latest time of the kill after the start.
 const LATEST: Duration = Duration::from_millis(500);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gateway_that_is_killed_at_any_moment_leaves_nothing_behind() {
-    testkit();
-    let _turn = MACHINE.write().await;
+    let _machine = whole_machine().await;
     let seed: u64 = std::env::var("FAULTS_SEED").map_or(1, |seed| seed.parse().unwrap());
     let rounds = (0..N_ROUNDS).map(|round| tokio::spawn(kill_at(moment(seed + round))));
     let rounds: Vec<_> = stream::iter(rounds).buffer_unordered(MAX_AT_ONCE).collect().await;
@@ -44,16 +43,16 @@ async fn kill_at(moment: Duration) {
         "args": ["hostile", "forks-setsid"],
         "env": {Marker::VARIABLE: marker.value()},
     });
-    let host = Host::start(&marker, &json!({"one": server, "other": server})).await;
-    let pid = Pid::from_raw(host.pid().cast_signed()).unwrap();
+    let gateway = GatewayProcess::start(&marker, &json!({"one": server, "other": server})).await;
+    let pid = Pid::from_raw(gateway.pid().cast_signed()).unwrap();
     // The delay is the subject of the test.
     let _ = tokio::time::timeout(moment, async {
         loop {
-            host.call("one__echo", json!({"text": "hello"})).await;
+            gateway.call("one__echo", json!({"text": "hello"})).await;
         }
     })
     .await;
     kill_process(pid, Signal::KILL).unwrap();
-    drop(host);
-    marker.is_gone().await;
+    drop(gateway);
+    marker.wait_until_gone().await;
 }

@@ -8,8 +8,8 @@
 
 mod addresses;
 mod case;
-mod crowd;
-mod host;
+mod gateway;
+mod hanging;
 mod killed;
 mod processes;
 mod programs;

@@ -1,36 +1,19 @@
 //! Inspection of processes.
 
 use std::fs;
-use std::path::Path;
-use std::process::Command;
+use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
 /// Timeout after which a test fails, even on a busy machine.
-pub(crate) const LONG: Duration = Duration::from_mins(1);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Path of the testkit program, built with the same profile.
+/// Returns the path of the testkit.
 pub(crate) fn testkit() -> &'static str {
-    static PROGRAM: LazyLock<String> = LazyLock::new(|| {
-        let own = std::env::current_exe().unwrap();
-        let folder = own.ancestors().nth(2).unwrap();
-        let profile = match folder.file_name().unwrap().to_str().unwrap() {
-            "debug" => "dev",
-            profile => profile,
-        };
-        // It belongs to another package, which is not built with this test.
-        let built = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--package", "pegboard-testkit", "--bin", "pegboard-testkit"])
-            .args(["--profile", profile, "--target-dir"])
-            .arg(folder.parent().unwrap())
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .status();
-        assert!(built.unwrap().success(), "pegboard-testkit cannot be built");
-        folder.join("pegboard-testkit").to_str().unwrap().to_owned()
-    });
-    &PROGRAM
+    static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| pegboard_testkit::example::path("testkit"));
+    PROGRAM.to_str().unwrap()
 }
 
 /// Environment variable that marks all processes of a case.
@@ -67,15 +50,15 @@ impl Marker {
     }
 
     /// Waits until no marked process is left.
-    pub(crate) async fn is_gone(&self) {
+    pub(crate) async fn wait_until_gone(&self) {
         let begun = Instant::now();
         loop {
             let left = self.processes();
             if left.is_empty() {
                 return;
             }
-            assert!(begun.elapsed() < LONG, "processes are left: {left:#?}");
-            pause().await;
+            assert!(begun.elapsed() < TEST_TIMEOUT, "processes are left: {left:#?}");
+            poll_interval().await;
         }
     }
 }
@@ -88,6 +71,6 @@ pub(crate) fn peak_memory(pid: u32) -> u64 {
 }
 
 /// Poll interval for processes and files.
-pub(crate) async fn pause() {
+pub(crate) async fn poll_interval() {
     tokio::time::sleep(Duration::from_millis(10)).await;
 }

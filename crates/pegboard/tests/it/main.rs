@@ -6,6 +6,7 @@ mod demo;
 mod doctor;
 mod files;
 mod run;
+mod sampling;
 mod serve;
 mod telemetry;
 mod tool_macro;

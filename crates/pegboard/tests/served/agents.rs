@@ -3,7 +3,7 @@
 use pegboard_testkit::model_server::{ModelServer, Script, ScriptAction};
 use serde_json::{Value, json};
 
-use crate::stage::{Seat, Stage, WAYS, call, listed, text};
+use crate::harness::{CLIENT_KINDS, ConnectedClient, TestEnvironment, call, listed, text};
 
 /// Arguments of an agent.
 fn question(prompt: &str) -> Value {
@@ -21,15 +21,15 @@ async fn model() -> ModelServer {
 }
 
 /// Connects a client to a gateway with agents in two toolboxes.
-async fn seat(model: &ModelServer, way: usize) -> Seat {
-    let stage = Stage::new();
+async fn connected(model: &ModelServer, kind: usize) -> ConnectedClient {
+    let environment = TestEnvironment::new();
     let agent =
         |models: &str, rest: &str| format!("---\ndescription: Counts\nmodels: {models}\n{rest}---\nCount.\n");
-    stage.write("counter.md", &agent("[local/small]", "usage: Ask it for numbers\n"));
-    stage.write("fallback.md", &agent("[cloud/large, local/small]", ""));
-    stage.write("thoughtless.md", &agent("cloud/large", ""));
-    stage.write("needy.md", &agent("local/small", "agents: [thoughtless.md]\n"));
-    stage.write("bad.md", &agent("small", ""));
+    environment.write("counter.md", &agent("[local/small]", "usage: Ask it for numbers\n"));
+    environment.write("fallback.md", &agent("[cloud/large, local/small]", ""));
+    environment.write("thoughtless.md", &agent("cloud/large", ""));
+    environment.write("needy.md", &agent("local/small", "agents: [thoughtless.md]\n"));
+    environment.write("bad.md", &agent("small", ""));
     let configuration = json!({
         "pegboard": 1,
         "expose": "flat",
@@ -39,23 +39,24 @@ async fn seat(model: &ModelServer, way: usize) -> Seat {
             "cloud": {"type": "anthropic", "apiKey": "${NOT_SET}"},
         },
     });
-    let file = stage.write("pegboard.json", &configuration.to_string());
-    Seat::take_with(stage, &file, None, WAYS[way], &[("LOCAL_KEY", "sk-local")]).await
+    let file = environment.write("pegboard.json", &configuration.to_string());
+    ConnectedClient::connect_with(environment, &file, None, CLIENT_KINDS[kind], &[("LOCAL_KEY", "sk-local")])
+        .await
 }
 
 #[tokio::test]
 async fn a_configured_agent_is_listed_as_a_tool() {
-    for way in 0..WAYS.len() {
+    for kind in 0..CLIENT_KINDS.len() {
         let model = model().await;
-        let seat = seat(&model, way).await;
-        let names = listed(&seat.client).await;
+        let connected = connected(&model, kind).await;
+        let names = listed(&connected.client).await;
         let names: Vec<&str> = names.iter().filter_map(|tool| tool["name"].as_str()).collect();
         let agents: Vec<&&str> = names.iter().filter(|name| name.starts_with("agent__")).collect();
         // Only agents without a model, and those that depend on them, are missing.
         assert_eq!(agents, [&"agent__counter", &"agent__fallback"], "{names:?}");
 
         for agent in ["agent__counter", "agent__fallback"] {
-            let answer = call(&seat.client, agent, question("6*7?")).await;
+            let answer = call(&connected.client, agent, question("6*7?")).await;
             assert_eq!((text(&answer).as_str(), &answer["isError"]), ("42", &Value::Null), "{answer}");
         }
         let requests = model.requests();

@@ -3,13 +3,13 @@
 use pegboard::wire::RawJson;
 use pegboard::wire::client::Era;
 use pegboard::wire::era::meta;
+use pegboard_testkit::scripted_server::unusual_results;
 use serde_json::{Value, json};
 
-use crate::actor::corpus;
-use crate::stage::{Seat, Stage, everywhere, open, raw_call};
+use crate::harness::{ConnectedClient, TestEnvironment, open, raw_call, with_every_client};
 
-fn odd(stage: &Stage) -> Value {
-    json!({"toolboxes": {"t": {"description": "Odd", "mcpServers": {"s": stage.server("s", &["odd", "echo"])}}}})
+fn odd(environment: &TestEnvironment) -> Value {
+    json!({"toolboxes": {"t": {"description": "Odd", "mcpServers": {"s": environment.server("s", &["odd", "echo"])}}}})
 }
 
 /// Returns `true` if a result is the server's. The stateless era adds protocol members.
@@ -24,24 +24,30 @@ fn is_same(result: &RawJson, expected: &RawJson, era: Era) -> bool {
         && expected.names().iter().all(|name| result.get(name) == expected.get(name))
 }
 
-async fn check(seat: &Seat, tool: &str, arguments: impl Fn(usize) -> Value) {
-    for (index, expected) in corpus().into_iter().enumerate() {
+async fn check(connected: &ConnectedClient, tool: &str, arguments: impl Fn(usize) -> Value) {
+    for (index, expected) in unusual_results().into_iter().enumerate() {
         let expected = RawJson::parse(expected.into()).unwrap();
-        let result = raw_call(&seat.client, tool, RawJson::from(arguments(index))).await;
+        let result = raw_call(&connected.client, tool, RawJson::from(arguments(index))).await;
         // Not `assert_eq`: five megabytes would be printed.
         let shown: String = result.as_str().chars().take(200).collect();
-        assert!(is_same(&result, &expected, seat.era), "answer {index} by {tool}, {:?}: {shown}", seat.era);
+        assert!(
+            is_same(&result, &expected, connected.era),
+            "answer {index} by {tool}, {:?}: {shown}",
+            connected.era
+        );
     }
 }
 
 #[tokio::test]
 async fn unusual_results_pass_through_unchanged() {
-    everywhere(odd, Some("flat"), async |seat| check(seat, "s__odd", |index| json!({"i": index})).await)
-        .await;
+    with_every_client(odd, Some("flat"), async |connected| {
+        check(connected, "s__odd", |index| json!({"i": index})).await;
+    })
+    .await;
     let tool = json!({"toolbox": "t", "server": "s", "name": "odd"});
-    everywhere(odd, None, async |seat| {
-        open(&seat.client, "t").await;
-        check(seat, "use_tool", |index| json!({"tool": tool, "arguments": {"i": index}})).await;
+    with_every_client(odd, None, async |connected| {
+        open(&connected.client, "t").await;
+        check(connected, "use_tool", |index| json!({"tool": tool, "arguments": {"i": index}})).await;
     })
     .await;
 }
@@ -50,12 +56,12 @@ async fn unusual_results_pass_through_unchanged() {
 async fn unusual_arguments_pass_through_unchanged() {
     let odd_arguments = r#"{ "z":1.0, "a" : [1e2,-0], "é":"\u00e9", "n":18446744073709551616 }"#;
     let odd_arguments = RawJson::parse(odd_arguments.into()).unwrap();
-    everywhere(odd, Some("flat"), async |seat| {
-        let result = raw_call(&seat.client, "s__echo", odd_arguments.clone()).await.to_value();
+    with_every_client(odd, Some("flat"), async |connected| {
+        let result = raw_call(&connected.client, "s__echo", odd_arguments.clone()).await.to_value();
         assert_eq!(result["content"][0]["text"], format!("s/echo {}", odd_arguments.as_str()));
         let tool = RawJson::from(json!({"toolbox": "t", "server": "s", "name": "echo"}));
         let arguments = RawJson::empty_object().with("tool", &tool).with("arguments", &odd_arguments);
-        let result = raw_call(&seat.client, "use_tool", arguments).await.to_value();
+        let result = raw_call(&connected.client, "use_tool", arguments).await.to_value();
         assert_eq!(result["content"][0]["text"], format!("s/echo {}", odd_arguments.as_str()));
     })
     .await;

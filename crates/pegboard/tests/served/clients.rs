@@ -8,10 +8,10 @@ use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::time;
 
 use crate::guards::{Answer, post};
-use crate::stage::{Endpoint, LONG, Stage};
+use crate::harness::{Endpoint, TEST_TIMEOUT, TestEnvironment};
 
-fn configuration(stage: &Stage) -> String {
-    let server = stage.server("s", &["hang", "release", "x"]);
+fn configuration(environment: &TestEnvironment) -> String {
+    let server = environment.server("s", &["hang", "release", "x"]);
     json!({"toolboxes": {"t": {"description": "T", "mcpServers": {"s": server}}}}).to_string()
 }
 
@@ -28,9 +28,9 @@ struct Raw {
 }
 
 impl Raw {
-    async fn start(stage: &Stage, revision: &str) -> Self {
-        let file = stage.write("workbench-config.json", &configuration(stage));
-        let mut command = stage.serving(&file);
+    async fn start(environment: &TestEnvironment, revision: &str) -> Self {
+        let file = environment.write("workbench-config.json", &configuration(environment));
+        let mut command = environment.serving(&file);
         command.args(["--stdio", "--profile", "flat"]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut gateway = command.spawn().unwrap();
@@ -52,7 +52,7 @@ impl Raw {
 
     async fn hear(&mut self) -> Value {
         loop {
-            let line = time::timeout(LONG, self.output.next_line()).await.unwrap().unwrap().unwrap();
+            let line = time::timeout(TEST_TIMEOUT, self.output.next_line()).await.unwrap().unwrap().unwrap();
             let message: Value = serde_json::from_str(&line).unwrap();
             // The list of tools may change at any time.
             if message.get("method").is_none() {
@@ -110,8 +110,8 @@ fn nonsense() -> Vec<(&'static str, Vec<u8>)> {
 
 #[tokio::test]
 async fn a_malformed_stdio_message_gets_one_response() {
-    let stage = Stage::new();
-    let mut raw = Raw::start(&stage, "2025-11-25").await;
+    let environment = TestEnvironment::new();
+    let mut raw = Raw::start(&environment, "2025-11-25").await;
     let mut said = Vec::new();
     for (name, bytes) in nonsense() {
         let answers: Vec<String> = raw.answers(&bytes).await.iter().map(ToString::to_string).collect();
@@ -138,9 +138,9 @@ async fn a_malformed_stdio_message_gets_one_response() {
 
 #[tokio::test]
 async fn a_malformed_http_request_gets_one_response() {
-    let stage = Stage::new();
-    let file = stage.write("workbench-config.json", &configuration(&stage));
-    let mut command = stage.serving(&file);
+    let environment = TestEnvironment::new();
+    let file = environment.write("workbench-config.json", &configuration(&environment));
+    let mut command = environment.serving(&file);
     command.args(["--http", "127.0.0.1:0"]);
     let endpoint = Endpoint::start(command).await;
     let opened = post(&endpoint.url(None), &[], initialize("2025-11-25")).await;
@@ -175,11 +175,11 @@ async fn a_malformed_http_request_gets_one_response() {
 
 #[tokio::test]
 async fn a_duplicate_request_id_is_rejected() {
-    let stage = Stage::new();
-    let mut raw = Raw::start(&stage, "2025-11-25").await;
+    let environment = TestEnvironment::new();
+    let mut raw = Raw::start(&environment, "2025-11-25").await;
     raw.send(br#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"s__hang","arguments":{}}}"#)
         .await;
-    stage.told("s hangs").await;
+    environment.wait_for_event("s hangs").await;
     raw.send(br#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"s__x","arguments":{}}}"#)
         .await;
     insta::assert_snapshot!(raw.hear().await, @r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32600,"message":"Invalid request: a request with this id is in progress"}}"#);
@@ -195,8 +195,8 @@ async fn a_duplicate_request_id_is_rejected() {
 
 #[tokio::test]
 async fn a_batch_of_the_revision_that_has_batches_is_answered() {
-    let stage = Stage::new();
-    let mut raw = Raw::start(&stage, "2025-03-26").await;
+    let environment = TestEnvironment::new();
+    let mut raw = Raw::start(&environment, "2025-03-26").await;
     let batch =
         br#"[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":2,"method":"nonsense"},5]"#;
     let answers = raw.answers(batch).await;

@@ -5,21 +5,26 @@ use std::path::Path;
 use pegboard::wire::client::Era;
 use serde_json::{Value, json};
 
-use crate::stage::{Seat, Stage, Transport, WAYS, open, text, use_tool};
+use crate::harness::{CLIENT_KINDS, ConnectedClient, TestEnvironment, Transport, open, text, use_tool};
 
 /// Serves an invalid file; returns the output and exit code.
-async fn refused(stage: &Stage, name: &str, content: &str, environment: &[(&str, &str)]) -> String {
-    let file = stage.write(name, content);
-    exit_of(stage, Some(&file), environment).await
+async fn refused(
+    environment: &TestEnvironment,
+    name: &str,
+    content: &str,
+    variables: &[(&str, &str)],
+) -> String {
+    let file = environment.write(name, content);
+    exit_of(environment, Some(&file), variables).await
 }
 
-async fn exit_of(stage: &Stage, file: Option<&Path>, environment: &[(&str, &str)]) -> String {
-    let mut command = stage.command(crate::stage::PROGRAM);
-    command.arg("serve").args(file).arg("--stdio").envs(environment.iter().copied());
+async fn exit_of(environment: &TestEnvironment, file: Option<&Path>, variables: &[(&str, &str)]) -> String {
+    let mut command = environment.command(crate::harness::PROGRAM);
+    command.arg("serve").args(file).arg("--stdio").envs(variables.iter().copied());
     let output = command.stdin(std::process::Stdio::null()).output().await.unwrap();
     assert!(output.stdout.is_empty(), "standard output is for the protocol alone");
     let said = String::from_utf8(output.stderr).unwrap();
-    let said = said.replace(&stage.folder().display().to_string(), "FOLDER");
+    let said = said.replace(&environment.folder().display().to_string(), "FOLDER");
     format!("{}exit {}\n", said, output.status.code().unwrap())
 }
 
@@ -28,16 +33,16 @@ fn toolbox(description: &str, servers: &Value) -> String {
 }
 
 /// Value that a server sees for a variable in the configuration.
-async fn filled_in(written: Value, environment: &[(&str, &str)]) -> Value {
+async fn filled_in(written: Value, variables: &[(&str, &str)]) -> Value {
     let mut heard = Vec::new();
-    for way in [WAYS[0], WAYS[3]] {
-        let stage = Stage::new();
-        let mut server = stage.server("s", &["environment"]);
+    for kind in [CLIENT_KINDS[0], CLIENT_KINDS[3]] {
+        let environment = TestEnvironment::new();
+        let mut server = environment.server("s", &["environment"]);
         server["env"] = written.clone();
-        let file = stage.write("workbench-config.json", &toolbox("T", &json!({"s": server})));
-        let seat = Seat::take_with(stage, &file, None, way, environment).await;
-        open(&seat.client, "t").await;
-        let said = text(&use_tool(&seat.client, ["t", "s", "environment"], json!({})).await);
+        let file = environment.write("workbench-config.json", &toolbox("T", &json!({"s": server})));
+        let connected = ConnectedClient::connect_with(environment, &file, None, kind, variables).await;
+        open(&connected.client, "t").await;
+        let said = text(&use_tool(&connected.client, ["t", "s", "environment"], json!({})).await);
         heard.push(serde_json::from_str::<Value>(&said).unwrap());
     }
     assert_eq!(heard[0], heard[1]);
@@ -62,7 +67,7 @@ async fn variables_are_filled_in_once() {
         "SAID_NUMBER": 5,
         "SAID_TRUE": true,
     });
-    let environment = [
+    let variables = [
         ("A", "1"),
         ("B", "2"),
         ("EMPTY", ""),
@@ -84,18 +89,19 @@ async fn variables_are_filled_in_once() {
         "SAID_NUMBER": "5",
         "SAID_TRUE": "true",
     });
-    assert_eq!(filled_in(written, &environment).await, expected);
+    assert_eq!(filled_in(written, &variables).await, expected);
 }
 
 #[tokio::test]
 async fn an_unset_variable_outside_servers_rejects_the_file() {
-    let stage = Stage::new();
+    let environment = TestEnvironment::new();
     let server = json!({"s": {"command": "x"}});
     // A27, A28
     let mut said = String::new();
     for description in ["For ${UNSET}", "${A", "${A} and ${B"] {
         said +=
-            &refused(&stage, "workbench-config.json", &toolbox(description, &server), &[("A", "1")]).await;
+            &refused(&environment, "workbench-config.json", &toolbox(description, &server), &[("A", "1")])
+                .await;
     }
     insta::assert_snapshot!(said, @r#"
     error[config_invalid]: FOLDER/workbench-config.json:1:39  config.toolboxes.t.description
@@ -122,15 +128,15 @@ async fn an_unset_variable_outside_servers_rejects_the_file() {
 #[tokio::test]
 async fn an_unset_variable_disables_only_its_server() {
     // A27
-    for way in [WAYS[0], WAYS[2]] {
-        let stage = Stage::new();
+    for kind in [CLIENT_KINDS[0], CLIENT_KINDS[2]] {
+        let environment = TestEnvironment::new();
         let servers = json!({
             "lacking": {"command": "x", "env": {"TOKEN": "${UNSET}"}},
-            "whole": stage.server("whole", &["x"]),
+            "whole": environment.server("whole", &["x"]),
         });
-        let file = stage.write("workbench-config.json", &toolbox("T", &servers));
-        let seat = Seat::take(stage, &file, None, way).await;
-        let opened = open(&seat.client, "t").await;
+        let file = environment.write("workbench-config.json", &toolbox("T", &servers));
+        let connected = ConnectedClient::connect(environment, &file, None, kind).await;
+        let opened = open(&connected.client, "t").await;
         assert_eq!(
             (&opened["servers_connected"], &opened["tools"][0]["server"]),
             (&json!(1), &json!("whole"))
@@ -162,11 +168,11 @@ fn wrong_files() -> Vec<String> {
 
 #[tokio::test]
 async fn an_invalid_file_is_reported_before_serving() {
-    let stage = Stage::new();
+    let environment = TestEnvironment::new();
     // A31
     let mut said = String::new();
     for case in wrong_files() {
-        said += &refused(&stage, "workbench-config.json", &case, &[]).await;
+        said += &refused(&environment, "workbench-config.json", &case, &[]).await;
     }
     insta::assert_snapshot!(said, @r#"
     error[config_invalid]: FOLDER/workbench-config.json:1:1  config.toolboxes
@@ -217,11 +223,13 @@ async fn an_invalid_file_is_reported_before_serving() {
 #[tokio::test]
 async fn a_server_without_a_command_is_skipped_and_an_empty_file_is_valid() {
     // A31
-    let stage = Stage::new();
-    let servers = json!({"bare": {}, "far": {"transport": "http"}, "whole": stage.server("whole", &["x"])});
-    let file = stage.write("workbench-config.json", &toolbox("T", &servers));
-    let seat = Seat::take(stage, &file, None, (Transport::Stdio, Era::Session)).await;
-    let opened = open(&seat.client, "t").await;
+    let environment = TestEnvironment::new();
+    let servers =
+        json!({"bare": {}, "far": {"transport": "http"}, "whole": environment.server("whole", &["x"])});
+    let file = environment.write("workbench-config.json", &toolbox("T", &servers));
+    let connected =
+        ConnectedClient::connect(environment, &file, None, (Transport::Stdio, Era::Session)).await;
+    let opened = open(&connected.client, "t").await;
     assert_eq!(opened["servers_connected"], 1);
     let failed = opened["servers_failed"].as_array().unwrap();
     let failed: Vec<&str> = failed.iter().map(|failed| failed["error"].as_str().unwrap()).collect();
@@ -230,21 +238,22 @@ async fn a_server_without_a_command_is_skipped_and_an_empty_file_is_valid() {
     MCP server 'far' cannot be used: config.toolboxes.t.mcpServers.far: HTTP MCP server 'far' requires a 'url'
     "#);
 
-    let stage = Stage::new();
-    let file = stage.write("workbench-config.json", r#"{"toolMode": "proxy", "toolboxes": {}}"#);
-    let seat = Seat::take(stage, &file, None, (Transport::Stdio, Era::Session)).await;
-    insta::assert_snapshot!(seat.client.server().instructions.as_deref().unwrap(), @r#"No toolboxes are configured, so there are no tools to use. Add a toolbox with at least one server to the configuration."#);
+    let environment = TestEnvironment::new();
+    let file = environment.write("workbench-config.json", r#"{"toolMode": "proxy", "toolboxes": {}}"#);
+    let connected =
+        ConnectedClient::connect(environment, &file, None, (Transport::Stdio, Era::Session)).await;
+    insta::assert_snapshot!(connected.client.server().instructions.as_deref().unwrap(), @r#"No toolboxes are configured, so there are no tools to use. Add a toolbox with at least one server to the configuration."#);
 }
 
 #[tokio::test]
 async fn the_file_is_found_by_variable_or_name() {
     // A31
-    let stage = Stage::new();
-    let mut said = exit_of(&stage, None, &[("WORKBENCH_CONFIG", "nowhere.json")]).await;
-    stage.write("workbench-config.json", "[]");
-    stage.write("mine.json", "5");
-    said += &exit_of(&stage, None, &[]).await;
-    said += &exit_of(&stage, None, &[("WORKBENCH_CONFIG", "mine.json")]).await;
+    let environment = TestEnvironment::new();
+    let mut said = exit_of(&environment, None, &[("WORKBENCH_CONFIG", "nowhere.json")]).await;
+    environment.write("workbench-config.json", "[]");
+    environment.write("mine.json", "5");
+    said += &exit_of(&environment, None, &[]).await;
+    said += &exit_of(&environment, None, &[("WORKBENCH_CONFIG", "mine.json")]).await;
     insta::assert_snapshot!(said, @r#"
     error[config_invalid]: FOLDER/nowhere.json: no such file. Check the path, or create it: {"mcpServers": {"files": {"command": "my-server"}}}
     exit 3

@@ -7,14 +7,17 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::time;
 
-use crate::lives::signal;
-use crate::stage::{LONG, Seat, Stage, Transport, WAYS, call, everywhere, listed_once, text};
+use crate::harness::{
+    CLIENT_KINDS, ConnectedClient, TEST_TIMEOUT, TestEnvironment, Transport, call, listed_once, text,
+    with_every_client,
+};
+use crate::lifecycle::signal;
 
-fn agents(stage: &Stage) -> Value {
+fn agents(environment: &TestEnvironment) -> Value {
     let servers = json!({
-        "contentManager": stage.server("contentManager", &["readContent", "listContent"]),
-        "my_git": stage.server("my_git", &["log", "git_log"]),
-        "odd": stage.server("odd", &["parrot", "rpcerr"]),
+        "contentManager": environment.server("contentManager", &["readContent", "listContent"]),
+        "my_git": environment.server("my_git", &["log", "git_log"]),
+        "odd": environment.server("odd", &["parrot", "rpcerr"]),
     });
     json!({"toolboxes": {"vault": {"description": "Notes and files.", "mcpServers": servers}}})
 }
@@ -40,9 +43,9 @@ async fn parrot(client: &McpClient, mut arguments: Value) -> Value {
 
 #[tokio::test]
 async fn every_server_is_one_tool_with_all_modes() {
-    everywhere(agents, Some("agent"), async |seat| {
+    with_every_client(agents, Some("agent"), async |connected| {
         // D5, D28
-        let tools = listed_once(&seat.client, 3).await;
+        let tools = listed_once(&connected.client, 3).await;
         let of_each: Vec<String> = tools
             .iter()
             .map(|tool| {
@@ -78,10 +81,10 @@ async fn a_name_and_a_mode_select_the_tool() {
         ("my_git_git_log", json!({})),
         ("my_git", json!({"mode": "log"})),
     ];
-    everywhere(agents, Some("agent"), async |seat| {
+    with_every_client(agents, Some("agent"), async |connected| {
         let mut lines = Vec::new();
         for (name, arguments) in &spellings {
-            let said = text(&call(&seat.client, name, arguments.clone()).await);
+            let said = text(&call(&connected.client, name, arguments.clone()).await);
             lines.push(format!("{name} {arguments} -> {said}"));
         }
         insta::allow_duplicates! {
@@ -100,7 +103,7 @@ async fn a_name_and_a_mode_select_the_tool() {
         }
         // D25
         for (name, arguments) in [("contentManager", json!({})), ("odd", json!({"mode": "rpcerr"}))] {
-            let result = call(&seat.client, name, arguments).await;
+            let result = call(&connected.client, name, arguments).await;
             assert_eq!(result["isError"], true, "{result}");
         }
     })
@@ -109,18 +112,18 @@ async fn a_name_and_a_mode_select_the_tool() {
 
 #[tokio::test]
 async fn a_call_without_a_session_gets_one_and_its_tool_does_not_see_it() {
-    everywhere(agents, Some("agent"), async |seat| {
+    with_every_client(agents, Some("agent"), async |connected| {
         // D10, D19
         let arguments =
             json!({"mode": "log", "n": 1, "context": {"workspaceId": "w"}, "workspaceContext": {}});
-        let first = call(&seat.client, "my_git", arguments).await;
+        let first = call(&connected.client, "my_git", arguments).await;
         assert_eq!(text(&first), r#"my_git/log {"n":1}"#);
         let [session, ..] = place(&first);
         let stamp = session.strip_prefix("s-").unwrap();
         assert!(stamp.len() >= 14 && stamp[..14].bytes().all(|byte| byte.is_ascii_digit()), "{session}");
         assert!(notice(&first).unwrap().contains(&session));
         // D18: sessions started in the same second are distinct.
-        let second = call(&seat.client, "my_git", json!({"mode": "log", "sessionId": "another"})).await;
+        let second = call(&connected.client, "my_git", json!({"mode": "log", "sessionId": "another"})).await;
         let [other, ..] = place(&second);
         assert!(other.starts_with("s-") && other != session, "{other}");
     })
@@ -129,21 +132,22 @@ async fn a_call_without_a_session_gets_one_and_its_tool_does_not_see_it() {
 
 #[tokio::test]
 async fn sessions_are_named_by_id_or_label() {
-    everywhere(agents, Some("agent"), async |seat| {
+    with_every_client(agents, Some("agent"), async |connected| {
         // D11
         let named = || json!({"context": {"sessionId": "budget work"}});
-        let (first, second) = (parrot(&seat.client, named()).await, parrot(&seat.client, named()).await);
+        let (first, second) =
+            (parrot(&connected.client, named()).await, parrot(&connected.client, named()).await);
         let [id, ..] = place(&first);
         assert!(notice(&first).unwrap().contains(r#"for "budget work""#), "{first}");
         assert_eq!((&place(&second)[0], notice(&second)), (&id, None));
         // D12
         let unknown = json!({"context": {"sessionId": "s-20200102030405"}});
-        assert_eq!(place(&parrot(&seat.client, unknown).await)[0], "s-20200102030405");
+        assert_eq!(place(&parrot(&connected.client, unknown).await)[0], "s-20200102030405");
         // D13
         let above = json!({"sessionId": "s-20200102030405", "context": {"workspaceId": "w"}});
-        assert_eq!(place(&parrot(&seat.client, above).await)[0], "s-20200102030405");
+        assert_eq!(place(&parrot(&connected.client, above).await)[0], "s-20200102030405");
         let both = json!({"sessionId": "s-20200102030405", "context": {"sessionId": "budget work"}});
-        assert_eq!(place(&parrot(&seat.client, both).await)[0], id);
+        assert_eq!(place(&parrot(&connected.client, both).await)[0], id);
     })
     .await;
 }
@@ -171,11 +175,11 @@ async fn the_most_specific_workspace_wins_and_stays_with_the_session() {
         ),
         (json!({}), ["e", "session"]),
     ];
-    everywhere(agents, Some("agent"), async |seat| {
+    with_every_client(agents, Some("agent"), async |connected| {
         for (arguments, expected) in &cases {
             let mut said = arguments.clone();
             said["sessionId"] = "s-20200102030405".into();
-            let [_, workspace, source] = place(&parrot(&seat.client, said).await);
+            let [_, workspace, source] = place(&parrot(&connected.client, said).await);
             assert_eq!([workspace.as_str(), source.as_str()], *expected, "{arguments}");
         }
     })
@@ -183,17 +187,17 @@ async fn the_most_specific_workspace_wins_and_stays_with_the_session() {
 }
 
 /// Makes calls, shuts down the gateway, and returns the recorded trace.
-async fn traced(profile: &str, way: (Transport, Era), calls: &[(&str, Value)]) -> Vec<TraceRecord> {
-    let stage = Stage::new();
-    let file = stage.write("workbench-config.json", &agents(&stage).to_string());
-    let seat = Seat::take(stage, &file, Some(profile), way).await;
+async fn traced(profile: &str, kind: (Transport, Era), calls: &[(&str, Value)]) -> Vec<TraceRecord> {
+    let environment = TestEnvironment::new();
+    let file = environment.write("workbench-config.json", &agents(&environment).to_string());
+    let connected = ConnectedClient::connect(environment, &file, Some(profile), kind).await;
     for (name, arguments) in calls {
-        call(&seat.client, name, arguments.clone()).await;
+        call(&connected.client, name, arguments.clone()).await;
     }
-    let Seat { client: _client, stage, mut gateway, .. } = seat;
+    let ConnectedClient { client: _client, environment, mut gateway, .. } = connected;
     signal(&gateway, Signal::TERM);
-    time::timeout(LONG, gateway.wait()).await.unwrap().unwrap();
-    let traces = Database::open(&stage.folder().join("state").join("pegboard.db")).unwrap();
+    time::timeout(TEST_TIMEOUT, gateway.wait()).await.unwrap().unwrap();
+    let traces = Database::open(&environment.folder().join("state").join("pegboard.db")).unwrap();
     let query = TraceQuery { workspace: None, session: None, limit: 100 };
     let mut records = traces.traces(query).await.unwrap();
     records.reverse();
@@ -212,8 +216,8 @@ async fn calls_of_a_session_are_recorded() {
         ("odd", json!({"mode": "rpcerr", "query": "cheap", "context": context})),
         ("odd", json!({"mode": "parrot", "answer": {"content": [], "isError": true}, "context": context})),
     ];
-    for way in WAYS {
-        let records = traced("agent", way, &calls).await;
+    for kind in CLIENT_KINDS {
+        let records = traced("agent", kind, &calls).await;
         // D20
         let contents: Vec<&str> = records.iter().map(|record| record.content.as_str()).collect();
         assert_eq!(
@@ -235,21 +239,28 @@ async fn calls_of_a_session_are_recorded() {
 #[tokio::test]
 async fn calls_without_a_session_are_not_recorded() {
     // D22
-    for way in WAYS {
-        assert_eq!(traced("flat", way, &[("my_git__log", json!({}))]).await, []);
+    for kind in CLIENT_KINDS {
+        assert_eq!(traced("flat", kind, &[("my_git__log", json!({}))]).await, []);
     }
 }
 
 #[tokio::test]
 async fn calls_work_without_a_state_directory() {
     // D22
-    for way in WAYS {
-        let stage = Stage::new();
-        let file = stage.write("workbench-config.json", &agents(&stage).to_string());
-        stage.write("no-folder", "");
-        let place = stage.folder().join("no-folder").display().to_string();
-        let seat = Seat::take_with(stage, &file, Some("agent"), way, &[("PEGBOARD_STATE", &place)]).await;
-        let said = parrot(&seat.client, json!({"context": {"sessionId": "budget work"}})).await;
+    for kind in CLIENT_KINDS {
+        let environment = TestEnvironment::new();
+        let file = environment.write("workbench-config.json", &agents(&environment).to_string());
+        environment.write("no-folder", "");
+        let place = environment.folder().join("no-folder").display().to_string();
+        let connected = ConnectedClient::connect_with(
+            environment,
+            &file,
+            Some("agent"),
+            kind,
+            &[("PEGBOARD_STATE", &place)],
+        )
+        .await;
+        let said = parrot(&connected.client, json!({"context": {"sessionId": "budget work"}})).await;
         assert_eq!(text(&said), "nothing to say");
     }
 }

@@ -3,7 +3,7 @@
 use reqwest::header::HeaderMap;
 use serde_json::json;
 
-use crate::stage::{Endpoint, Stage};
+use crate::harness::{Endpoint, TestEnvironment};
 
 /// Response to a request.
 pub(crate) struct Answer {
@@ -36,9 +36,9 @@ const DISCOVER: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params"
 
 #[tokio::test]
 async fn cross_origin_requests_are_rejected() {
-    let stage = Stage::new();
-    let file = stage.write("workbench-config.json", EMPTY);
-    let mut command = stage.serving(&file);
+    let environment = TestEnvironment::new();
+    let file = environment.write("workbench-config.json", EMPTY);
+    let mut command = environment.serving(&file);
     command.args(["--http", "127.0.0.1:0"]);
     let endpoint = Endpoint::start(command).await;
     let url = endpoint.url(None);
@@ -87,8 +87,8 @@ async fn cross_origin_requests_are_rejected() {
 
 #[tokio::test]
 async fn a_public_address_requires_a_token() {
-    let stage = Stage::new();
-    let file = stage.write("workbench-config.json", EMPTY);
+    let environment = TestEnvironment::new();
+    let file = environment.write("workbench-config.json", EMPTY);
     let mut said = Vec::new();
     for arguments in [
         vec!["--http", "0.0.0.0:0"],
@@ -96,7 +96,7 @@ async fn a_public_address_requires_a_token() {
         vec!["--http", "127.0.0.1:0", "--token-env", "NO_SUCH_TOKEN"],
         vec!["--http", "127.0.0.1:0", "--profile", "nope"],
     ] {
-        let output = stage.serving(&file).args(&arguments).output().await.unwrap();
+        let output = environment.serving(&file).args(&arguments).output().await.unwrap();
         let why = String::from_utf8(output.stderr).unwrap();
         said.push(format!("{why}exit {}", output.status.code().unwrap()));
     }
@@ -117,9 +117,9 @@ async fn a_public_address_requires_a_token() {
 
 #[tokio::test]
 async fn requests_without_the_token_are_rejected() {
-    let stage = Stage::new();
-    let file = stage.write("workbench-config.json", EMPTY);
-    let mut command = stage.serving(&file);
+    let environment = TestEnvironment::new();
+    let file = environment.write("workbench-config.json", EMPTY);
+    let mut command = environment.serving(&file);
     command.args(["--http", "0.0.0.0:0", "--token-env", "GATE", "--token-env", "DOOR"]);
     command.env("GATE", "correct-horse").env("DOOR", "battery");
     let endpoint = Endpoint::start(command).await;
@@ -149,9 +149,9 @@ async fn requests_without_the_token_are_rejected() {
 
 #[tokio::test]
 async fn sessions_are_separated_by_token() {
-    let stage = Stage::new();
-    let file = stage.write("workbench-config.json", EMPTY);
-    let mut command = stage.serving(&file);
+    let environment = TestEnvironment::new();
+    let file = environment.write("workbench-config.json", EMPTY);
+    let mut command = environment.serving(&file);
     command.args(["--http", "127.0.0.1:0", "--token-env", "GATE", "--token-env", "DOOR"]);
     command.env("GATE", "correct-horse").env("DOOR", "battery");
     let endpoint = Endpoint::start(command).await;
@@ -167,9 +167,9 @@ async fn sessions_are_separated_by_token() {
 
 #[tokio::test]
 async fn duplicate_tokens_are_rejected() {
-    let stage = Stage::new();
-    let file = stage.write("workbench-config.json", EMPTY);
-    let mut command = stage.serving(&file);
+    let environment = TestEnvironment::new();
+    let file = environment.write("workbench-config.json", EMPTY);
+    let mut command = environment.serving(&file);
     command.args(["--http", "127.0.0.1:0", "--token-env", "GATE", "--token-env", "DOOR"]);
     let output = command.env("GATE", "same").env("DOOR", "same ").output().await.unwrap();
     assert_eq!(output.status.code(), Some(2));

@@ -10,7 +10,9 @@ use tokio::net::TcpStream;
 use tokio::time;
 
 use crate::guards::INITIALIZE;
-use crate::stage::{Endpoint, Seat, Stage, WAYS, call, listed, text, use_tool};
+use crate::harness::{
+    CLIENT_KINDS, ConnectedClient, Endpoint, TestEnvironment, call, listed, text, use_tool,
+};
 
 const N_SESSIONS: usize = 1000;
 
@@ -61,11 +63,11 @@ impl Crowd {
 
 #[tokio::test]
 async fn a_thousand_sessions_use_little_memory_and_are_released() {
-    let stage = Stage::new();
-    let servers = json!({"s": stage.server("s", &["x"])});
+    let environment = TestEnvironment::new();
+    let servers = json!({"s": environment.server("s", &["x"])});
     let configuration = json!({"toolboxes": {"t": {"description": "T", "mcpServers": servers}}});
-    let file = stage.write("workbench-config.json", &configuration.to_string());
-    let mut command = stage.serving(&file);
+    let file = environment.write("workbench-config.json", &configuration.to_string());
+    let mut command = environment.serving(&file);
     command.args(["--http", "127.0.0.1:0"]);
     let endpoint = Endpoint::start(command).await;
     let pid = endpoint.child.id().unwrap();
@@ -89,12 +91,12 @@ async fn a_thousand_sessions_use_little_memory_and_are_released() {
 
 #[tokio::test]
 async fn without_file_descriptors_new_clients_wait() {
-    let stage = Stage::new();
-    let servers = json!({"s": stage.server("s", &["x"])});
+    let environment = TestEnvironment::new();
+    let servers = json!({"s": environment.server("s", &["x"])});
     let configuration = json!({"toolboxes": {"t": {"description": "T", "mcpServers": servers}}});
-    let file = stage.write("workbench-config.json", &configuration.to_string());
-    let mut command = stage.command("sh");
-    command.args(["-c", "ulimit -n 64; exec \"$0\" \"$@\"", crate::stage::PROGRAM, "serve"]);
+    let file = environment.write("workbench-config.json", &configuration.to_string());
+    let mut command = environment.command("sh");
+    command.args(["-c", "ulimit -n 64; exec \"$0\" \"$@\"", crate::harness::PROGRAM, "serve"]);
     command.arg(&file).args(["--http", "127.0.0.1:0"]);
     let endpoint = Endpoint::start(command).await;
     let pid = endpoint.child.id().unwrap();
@@ -121,21 +123,21 @@ async fn without_file_descriptors_new_clients_wait() {
 
 #[tokio::test]
 async fn calls_beyond_the_queue_limit_are_rejected_immediately() {
-    for way in WAYS {
-        let stage = Stage::new();
-        let mut busy = stage.server("s", &["hang", "x"]);
+    for kind in CLIENT_KINDS {
+        let environment = TestEnvironment::new();
+        let mut busy = environment.server("s", &["hang", "x"]);
         busy["queue"] = json!("narrow");
         let configuration = json!({
             "pegboard": 1,
             "queues": {"narrow": {"maxConcurrency": 1, "maxWaiting": 1}},
-            "toolboxes": {"t": {"description": "T", "mcpServers": {"s": busy, "free": stage.server("free", &["x"])}}},
+            "toolboxes": {"t": {"description": "T", "mcpServers": {"s": busy, "free": environment.server("free", &["x"])}}},
         });
-        let file = stage.write("pegboard.json", &configuration.to_string());
-        let seat = Seat::take(stage, &file, Some("flat"), way).await;
+        let file = environment.write("pegboard.json", &configuration.to_string());
+        let connected = ConnectedClient::connect(environment, &file, Some("flat"), kind).await;
         let params = || Some(RawJson::from(json!({"name": "s__hang", "arguments": {}})));
-        let request = || seat.client.request("tools/call", params(), RequestOptions::default());
+        let request = || connected.client.request("tools/call", params(), RequestOptions::default());
         let running = request().await.unwrap();
-        seat.stage.told("s hangs").await;
+        connected.environment.wait_for_event("s hangs").await;
         // Two calls for a queue with one waiting slot: one is rejected.
         let (mut one, mut other) = (request().await.unwrap(), request().await.unwrap());
         let refused = tokio::select! {
@@ -146,10 +148,10 @@ async fn calls_beyond_the_queue_limit_are_rejected_immediately() {
         insta::allow_duplicates! {
             insta::assert_snapshot!(text(&refused.to_value()), @r#"isError: Queue 'narrow' is full: 1 calls are waiting; try again later"#);
         }
-        let refused = use_tool(&seat.client, ["t", "s", "x"], json!({})).await;
+        let refused = use_tool(&connected.client, ["t", "s", "x"], json!({})).await;
         assert_eq!(refused["structuredContent"]["error"]["executed"], false, "{refused}");
         // Other servers are not affected.
-        assert_eq!(text(&call(&seat.client, "free__x", json!({})).await), "free/x {}");
+        assert_eq!(text(&call(&connected.client, "free__x", json!({})).await), "free/x {}");
         drop(running);
     }
 }

@@ -3,8 +3,7 @@
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "a panic is a test failure")]
 
-mod actor;
-mod stage;
+mod harness;
 
 mod agents;
 mod bytes;
@@ -12,11 +11,11 @@ mod clients;
 mod configurations;
 mod contract;
 mod discovery;
+mod elicitation;
 mod guards;
-mod lives;
+mod lifecycle;
 mod load;
 mod openapi;
-mod questions;
 mod reloads;
 mod rest;
 mod tasks;

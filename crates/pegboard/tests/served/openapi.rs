@@ -6,7 +6,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-use crate::stage::{Seat, Stage, WAYS, open, text, use_tool};
+use crate::harness::{CLIENT_KINDS, ConnectedClient, TestEnvironment, open, text, use_tool};
 
 /// Starts a service with a fixed response; records the request lines, each with its `x-key`.
 async fn service() -> (String, Arc<Mutex<Vec<String>>>) {
@@ -48,18 +48,20 @@ paths:
 
 #[tokio::test]
 async fn an_operation_is_a_tool_over_every_transport() {
-    for way in WAYS {
+    for kind in CLIENT_KINDS {
         let (url, asked) = service().await;
-        let stage = Stage::new();
-        stage.write("catalog.yaml", &DOCUMENT.replace("SERVICE", &url));
+        let environment = TestEnvironment::new();
+        environment.write("catalog.yaml", &DOCUMENT.replace("SERVICE", &url));
         let configuration = json!({"toolboxes": {"t": {"description": "T", "openapiSpecs": {
             "catalog": {"spec": "catalog.yaml", "credentials": {"key": {"value": "${CATALOG_KEY}"}}},
         }}}});
-        let file = stage.write("pegboard.json", &configuration.to_string());
-        let seat = Seat::take_with(stage, &file, None, way, &[("CATALOG_KEY", "hush-hush")]).await;
-        open(&seat.client, "t").await;
+        let file = environment.write("pegboard.json", &configuration.to_string());
+        let connected =
+            ConnectedClient::connect_with(environment, &file, None, kind, &[("CATALOG_KEY", "hush-hush")])
+                .await;
+        open(&connected.client, "t").await;
         let arguments = json!({"item-id": "a/b", "lang": "de"});
-        let result = use_tool(&seat.client, ["t", "catalog", "get_items_item_id"], arguments).await;
+        let result = use_tool(&connected.client, ["t", "catalog", "get_items_item_id"], arguments).await;
         assert_eq!(text(&result), r#"{"n": 1.10 }"#);
         assert_eq!(*asked.lock().unwrap(), ["GET /v1/items/a%2Fb?lang=de HTTP/1.1 hush-hush"]);
     }
@@ -67,9 +69,10 @@ async fn an_operation_is_a_tool_over_every_transport() {
 
 #[tokio::test]
 async fn the_command_previews_a_document() {
-    let stage = Stage::new();
-    let file = stage.write("catalog.yaml", &DOCUMENT.replace("SERVICE", "https://catalog.example.org"));
-    let output = stage.command(crate::stage::PROGRAM).arg("openapi").arg(&file).output().await.unwrap();
+    let environment = TestEnvironment::new();
+    let file = environment.write("catalog.yaml", &DOCUMENT.replace("SERVICE", "https://catalog.example.org"));
+    let output =
+        environment.command(crate::harness::PROGRAM).arg("openapi").arg(&file).output().await.unwrap();
     assert!(output.status.success());
     insta::assert_snapshot!(String::from_utf8(output.stdout).unwrap(), @r"
     get_items_item_id  GET /items/{item-id}   One item
@@ -77,8 +80,8 @@ async fn the_command_previews_a_document() {
     warning: 1 operations are called without credentials: scheme 'key' (apiKey) has no credentials
     Catalog: 1 tools, 1 skipped
     ");
-    let output = stage
-        .command(crate::stage::PROGRAM)
+    let output = environment
+        .command(crate::harness::PROGRAM)
         .args(["openapi", "catalog.yaml", "--json"])
         .output()
         .await
@@ -86,7 +89,8 @@ async fn the_command_previews_a_document() {
     let printed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(printed["tools"][0]["inputSchema"]["required"], json!(["item-id"]));
     assert_eq!(printed["skipped"][0]["operation"], "POST /items/{item-id}");
-    let output = stage.command(crate::stage::PROGRAM).args(["openapi", "gone.yaml"]).output().await.unwrap();
+    let output =
+        environment.command(crate::harness::PROGRAM).args(["openapi", "gone.yaml"]).output().await.unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(
         String::from_utf8(output.stderr).unwrap(),

@@ -4,7 +4,7 @@ use pegboard::wire::client::Era;
 use pegboard_testkit::recorder::{CannedResponse, Recorder};
 use serde_json::{Value, json};
 
-use crate::stage::{Seat, Stage, WAYS, call, listed, open, text, use_tool};
+use crate::harness::{CLIENT_KINDS, ConnectedClient, TestEnvironment, call, listed, open, text, use_tool};
 
 /// Configuration with REST tools.
 fn configuration(service: &Recorder) -> Value {
@@ -36,23 +36,30 @@ fn configuration(service: &Recorder) -> Value {
 }
 
 /// Connects a client to a gateway that serves the file.
-async fn seat(configuration: Value, way: usize) -> Seat {
-    let stage = Stage::new();
-    let file = stage.write("pegboard.json", &configuration.to_string());
-    Seat::take_with(stage, &file, None, WAYS[way], &[("KEY", "k&y"), ("TOKEN", "hush")]).await
+async fn connected(configuration: Value, kind: usize) -> ConnectedClient {
+    let environment = TestEnvironment::new();
+    let file = environment.write("pegboard.json", &configuration.to_string());
+    ConnectedClient::connect_with(
+        environment,
+        &file,
+        None,
+        CLIENT_KINDS[kind],
+        &[("KEY", "k&y"), ("TOKEN", "hush")],
+    )
+    .await
 }
 
 #[tokio::test]
 async fn a_configured_rest_tool_sends_its_request() {
-    for way in 0..WAYS.len() {
+    for kind in 0..CLIENT_KINDS.len() {
         let replies =
             [CannedResponse::json(r#"{"name": "Ada"}"#), CannedResponse::new(404, "text/plain", "nope")];
         let service = Recorder::start(replies).await;
-        let seat = seat(configuration(&service), way).await;
-        let names: Vec<_> = listed(&seat.client).await.iter().map(|tool| tool["name"].clone()).collect();
+        let connected = connected(configuration(&service), kind).await;
+        let names: Vec<_> = listed(&connected.client).await.iter().map(|tool| tool["name"].clone()).collect();
         assert!(names.contains(&json!("rest__user")) && !names.contains(&json!("rest__lame")), "{names:?}");
 
-        let ada = call(&seat.client, "rest__user", json!({"id": "a/b"})).await;
+        let ada = call(&connected.client, "rest__user", json!({"id": "a/b"})).await;
         assert_eq!(
             (text(&ada).as_str(), &ada["structuredContent"]),
             (r#"{"name": "Ada"}"#, &json!({"name": "Ada"}))
@@ -62,13 +69,16 @@ async fn a_configured_rest_tool_sends_its_request() {
         assert_eq!(request.header("authorization"), Some("Bearer hush"));
 
         // Successful answers are cached, errors are not.
-        assert_eq!(call(&seat.client, "rest__user", json!({"id": "a/b"})).await["content"], ada["content"]);
-        let nobody = call(&seat.client, "rest__user", json!({"id": "x"})).await;
+        assert_eq!(
+            call(&connected.client, "rest__user", json!({"id": "a/b"})).await["content"],
+            ada["content"]
+        );
+        let nobody = call(&connected.client, "rest__user", json!({"id": "x"})).await;
         assert_eq!(text(&nobody), "isError: HTTP 404: nope");
         assert_eq!(service.recorded().len(), 2);
 
         // C49
-        let wrong = call(&seat.client, "rest__user", json!({"id": 7})).await;
+        let wrong = call(&connected.client, "rest__user", json!({"id": 7})).await;
         assert!(text(&wrong).starts_with("isError: "), "{wrong}");
         assert_eq!(service.recorded().len(), 2);
     }
@@ -77,10 +87,10 @@ async fn a_configured_rest_tool_sends_its_request() {
 #[tokio::test]
 async fn a_streamed_answer_is_assembled() {
     let lines = "{\"type\":\"token\",\"content\":\"Hel\"}\n{\"type\":\"token\",\"content\":\"lo\"}\n{\"type\":\"done\"}";
-    for way in 0..WAYS.len() {
+    for kind in 0..CLIENT_KINDS.len() {
         let service = Recorder::start([CannedResponse::new(200, "application/x-ndjson", lines)]).await;
-        let seat = seat(configuration(&service), way).await;
-        let said = call(&seat.client, "rest__say", json!({"n": 5})).await;
+        let connected = connected(configuration(&service), kind).await;
+        let said = call(&connected.client, "rest__say", json!({"n": 5})).await;
         assert_eq!(text(&said), "Hello");
         let request = service.recorded().remove(0);
         assert_eq!((request.line.as_str(), request.text().as_str()), ("POST /say HTTP/1.1", r#"{"n":5}"#));
@@ -94,10 +104,10 @@ async fn toolboxes_have_tools_of_the_same_name_each() {
         let tool = json!({"description": "A tool", "url": service.url(path)});
         json!({"description": "Some", "restTools": {"it": tool}})
     };
-    let seat = seat(json!({"toolboxes": {"a": toolbox("/a"), "b": toolbox("/b")}}), 0).await;
+    let connected = connected(json!({"toolboxes": {"a": toolbox("/a"), "b": toolbox("/b")}}), 0).await;
     for (name, expected) in [("a", "[1]"), ("b", "2")] {
-        assert_eq!(open(&seat.client, name).await["tools"][0]["server"], "rest");
-        assert_eq!(text(&use_tool(&seat.client, [name, "rest", "it"], json!({})).await), expected);
+        assert_eq!(open(&connected.client, name).await["tools"][0]["server"], "rest");
+        assert_eq!(text(&use_tool(&connected.client, [name, "rest", "it"], json!({})).await), expected);
     }
     let lines: Vec<_> = service.recorded().into_iter().map(|request| request.line).collect();
     assert_eq!(lines, ["GET /a HTTP/1.1", "GET /b HTTP/1.1"]);
@@ -105,11 +115,11 @@ async fn toolboxes_have_tools_of_the_same_name_each() {
 
 #[tokio::test]
 async fn structured_content_that_is_not_an_object_needs_a_newer_client() {
-    for (way, (_, era)) in WAYS.into_iter().enumerate() {
+    for (kind, (_, era)) in CLIENT_KINDS.into_iter().enumerate() {
         let service = Recorder::start([CannedResponse::json("[1]")]).await;
         let tool = json!({"description": "A tool", "url": service.url("/")});
-        let seat = seat(json!({"expose": "flat", "restTools": {"list": tool}}), way).await;
-        let list = call(&seat.client, "rest__list", json!({})).await;
+        let connected = connected(json!({"expose": "flat", "restTools": {"list": tool}}), kind).await;
+        let list = call(&connected.client, "rest__list", json!({})).await;
         let data = match era {
             Era::Session => None,
             Era::Stateless => Some(&json!([1])),

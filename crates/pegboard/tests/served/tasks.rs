@@ -1,76 +1,54 @@
 //! Tasks between clients and servers of both eras.
 
-use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use pegboard::wire::client::{Era, McpClient, RequestOptions};
-use pegboard::wire::link::InputLimits;
-use pegboard::wire::server::ServiceServer;
-use pegboard::wire::stdio::line_transport;
 use pegboard::wire::{RawJson, RequestError, RpcError};
-use pegboard_testkit::fixture::Fixture;
 use serde_json::{Value, json};
 use tokio::time;
 
-use crate::stage::{LONG, Seat, Stage, WAYS, listed, text};
-
-/// Entry point of the fixture server for one era, not a test.
-#[tokio::test]
-#[ignore = "what other tests start"]
-async fn play() {
-    let is_given = |era: &str| std::env::args().any(|argument| argument == era);
-    let era = match (is_given("era:session"), is_given("era:stateless")) {
-        (true, _) => Era::Session,
-        (_, true) => Era::Stateless,
-        (false, false) => return,
-    };
-    // End the line printed by the test harness.
-    println!();
-    let (link, _) = line_transport(tokio::io::stdin(), tokio::io::stdout(), InputLimits::server());
-    ServiceServer::new(Arc::new(Fixture::new())).serving_only(era).serve(link).await;
-    std::process::exit(0);
-}
+use crate::harness::{CLIENT_KINDS, ConnectedClient, TEST_TIMEOUT, TestEnvironment, listed, testkit, text};
 
 fn fixture(era: Era) -> Value {
-    let era = if era == Era::Session { "era:session" } else { "era:stateless" };
-    let program = std::env::current_exe().unwrap();
-    let server = json!({
-        "command": program, "args": ["tasks::play", "--exact", "--ignored", "--nocapture", era],
-    });
+    let era = if era == Era::Session { "session" } else { "stateless" };
+    let server = json!({"command": testkit(), "args": ["stdio", "--era", era]});
     json!({"toolboxes": {"t": {"description": "Slow", "mcpServers": {"f": server}}}})
 }
 
-/// Runs a test with every kind of client and server.
-async fn everywhere(scene: impl AsyncFn(&Player)) {
-    for way in WAYS {
-        for behind in [Era::Session, Era::Stateless] {
-            let stage = Stage::new();
-            let file = stage.write("workbench-config.json", &fixture(behind).to_string());
-            let seat = Seat::take(stage, &file, Some("flat"), way).await;
-            let player = Player { seat, behind, case: format!("{way:?} before {behind:?}") };
-            let scene = async {
-                // A listing does not wait for a slow server, so retry.
-                while listed(player.client()).await.len() < 2 {
-                    time::sleep(Duration::from_millis(50)).await;
-                }
-                scene(&player).await;
-            };
-            time::timeout(LONG, scene).await.unwrap_or_else(|_| panic!("{} takes too long", player.case));
-        }
-    }
+/// Runs a test with every kind of client and server, concurrently.
+async fn with_every_client_and_server(test: impl AsyncFn(&TaskClient)) {
+    let test = &test;
+    let pairs = CLIENT_KINDS.into_iter().flat_map(|kind| [(kind, Era::Session), (kind, Era::Stateless)]);
+    let tests = pairs.map(async |(kind, server_era)| {
+        let environment = TestEnvironment::new();
+        let file = environment.write("workbench-config.json", &fixture(server_era).to_string());
+        let connected = ConnectedClient::connect(environment, &file, Some("flat"), kind).await;
+        let client = TaskClient { connected, server_era, case: format!("{kind:?} before {server_era:?}") };
+        let test = async {
+            // A listing does not wait for a slow server, so retry.
+            while listed(client.client()).await.len() < 2 {
+                time::sleep(Duration::from_millis(50)).await;
+            }
+            test(&client).await;
+        };
+        let timed = time::timeout(TEST_TIMEOUT, test).await;
+        timed.unwrap_or_else(|_| panic!("{} takes too long", client.case));
+    });
+    join_all(tests).await;
 }
 
 /// A client that supports the tasks of its era.
-struct Player {
-    seat: Seat,
+struct TaskClient {
+    connected: ConnectedClient,
     /// Era of the server.
-    behind: Era,
+    server_era: Era,
     case: String,
 }
 
-impl Player {
+impl TaskClient {
     fn client(&self) -> &McpClient {
-        &self.seat.client
+        &self.connected.client
     }
 
     async fn ask(&self, method: &str, params: Value) -> Result<Value, RpcError> {
@@ -91,17 +69,17 @@ impl Player {
 
     /// Calls a tool as a task and returns its id.
     async fn begin(&self, tool: &str, arguments: Value) -> String {
-        let params = match self.seat.era {
+        let params = match self.connected.era {
             Era::Session => json!({"name": tool, "arguments": arguments, "task": {"ttl": 60_000}}),
             Era::Stateless => json!({"name": tool, "arguments": arguments}),
         };
         let created = self.ask("tools/call", params).await.unwrap();
-        let task = if self.seat.era == Era::Session { &created["task"] } else { &created };
+        let task = if self.connected.era == Era::Session { &created["task"] } else { &created };
         assert_eq!(task["status"], "working", "{}: {created}", self.case);
         task["taskId"].as_str().unwrap().to_owned()
     }
 
-    async fn become_one_of(&self, id: &str, states: &[&str]) -> Value {
+    async fn wait_for_status(&self, id: &str, states: &[&str]) -> Value {
         loop {
             let task = self.about("tasks/get", id).await.unwrap();
             if states.contains(&task["status"].as_str().unwrap()) {
@@ -116,7 +94,7 @@ impl Player {
         let states = ["input_required", "completed", "failed"];
         let answer = json!({"action": "accept", "content": {"name": "Ada"}});
         loop {
-            let asked = self.become_one_of(id, &states).await;
+            let asked = self.wait_for_status(id, &states).await;
             let Some(questions) = asked["inputRequests"].as_object() else { return };
             let answers: serde_json::Map<String, Value> =
                 questions.keys().map(|name| (name.clone(), answer.clone())).collect();
@@ -126,10 +104,10 @@ impl Player {
 
     /// Result or error of a task.
     async fn end(&self, id: &str) -> Result<Value, RpcError> {
-        match self.seat.era {
+        match self.connected.era {
             Era::Session => self.about("tasks/result", id).await,
             Era::Stateless => {
-                let over = self.become_one_of(id, &["completed", "failed"]).await;
+                let over = self.wait_for_status(id, &["completed", "failed"]).await;
                 match over.get("error") {
                     Some(error) => Err(serde_json::from_value(error.clone()).unwrap()),
                     None => Ok(over["result"].clone()),
@@ -141,41 +119,41 @@ impl Player {
 
 #[tokio::test]
 async fn a_task_ends_as_its_server_ends_it() {
-    everywhere(async |player| {
-        let id = player.begin("f__slow_compute", json!({"seconds": 0.3, "label": "x"})).await;
-        assert_eq!(text(&player.end(&id).await.unwrap()), "Computed 'x' for 300ms.", "{}", player.case);
-        let id = player.begin("f__failing_job", json!({})).await;
-        assert_eq!(text(&player.end(&id).await.unwrap()), "isError: This job always fails.");
-        let id = player.begin("f__protocol_error_job", json!({})).await;
-        let error = player.end(&id).await.unwrap_err();
+    with_every_client_and_server(async |client| {
+        let id = client.begin("f__slow_compute", json!({"seconds": 0.3, "label": "x"})).await;
+        assert_eq!(text(&client.end(&id).await.unwrap()), "Computed 'x' for 300ms.", "{}", client.case);
+        let id = client.begin("f__failing_job", json!({})).await;
+        assert_eq!(text(&client.end(&id).await.unwrap()), "isError: This job always fails.");
+        let id = client.begin("f__protocol_error_job", json!({})).await;
+        let error = client.end(&id).await.unwrap_err();
         let expected = (-32_603, "This job always ends with a protocol error");
-        assert_eq!((error.code, &*error.message), expected, "{}", player.case);
+        assert_eq!((error.code, &*error.message), expected, "{}", client.case);
     })
     .await;
 }
 
 #[tokio::test]
 async fn a_task_can_request_input() {
-    everywhere(async |player| {
-        let id = player.begin("f__multi_input", json!({})).await;
-        if player.seat.era == Era::Stateless {
-            player.answer_everything(&id).await;
+    with_every_client_and_server(async |client| {
+        let id = client.begin("f__multi_input", json!({})).await;
+        if client.connected.era == Era::Stateless {
+            client.answer_everything(&id).await;
         }
-        let said = text(&player.end(&id).await.unwrap());
-        assert_eq!(said, r#"The names are "Ada" and "Ada"."#, "{}", player.case);
+        let said = text(&client.end(&id).await.unwrap());
+        assert_eq!(said, r#"The names are "Ada" and "Ada"."#, "{}", client.case);
     })
     .await;
 }
 
 #[tokio::test]
 async fn a_canceled_or_unknown_task_has_no_result() {
-    everywhere(async |player| {
-        let id = player.begin("f__slow_compute", json!({"seconds": 200, "label": "x"})).await;
-        player.about("tasks/cancel", &id).await.unwrap();
-        let task = player.about("tasks/get", &id).await.unwrap();
-        assert_eq!(task["status"], "cancelled", "{}", player.case);
+    with_every_client_and_server(async |client| {
+        let id = client.begin("f__slow_compute", json!({"seconds": 200, "label": "x"})).await;
+        client.about("tasks/cancel", &id).await.unwrap();
+        let task = client.about("tasks/get", &id).await.unwrap();
+        assert_eq!(task["status"], "cancelled", "{}", client.case);
         // As after a restart of the gateway.
-        let error = player.about("tasks/get", "0123456789abcdef").await.unwrap_err();
+        let error = client.about("tasks/get", "0123456789abcdef").await.unwrap_err();
         let lost = "unknown task: it may have expired, or the gateway was restarted";
         assert_eq!((error.code, error.message), (-32_602, format!("Invalid params: {lost}")));
     })
@@ -184,22 +162,22 @@ async fn a_canceled_or_unknown_task_has_no_result() {
 
 #[tokio::test]
 async fn a_client_without_tasks_gets_the_result() {
-    everywhere(async |player| {
+    with_every_client_and_server(async |client| {
         let call = async |tool: &str, arguments: Value| {
             let params = RawJson::from(json!({"name": tool, "arguments": arguments}));
-            player.client().call("tools/call", Some(params)).await.map(|result| text(&result.to_value()))
+            client.client().call("tools/call", Some(params)).await.map(|result| text(&result.to_value()))
         };
         let computed = call("f__slow_compute", json!({"seconds": 0.3, "label": "x"})).await.unwrap();
-        assert_eq!(computed, "Computed 'x' for 300ms.", "{}", player.case);
+        assert_eq!(computed, "Computed 'x' for 300ms.", "{}", client.case);
         let failed = call("f__failing_job", json!({})).await;
-        match (player.seat.era, player.behind) {
+        match (client.connected.era, client.server_era) {
             // A server that requires tasks reports an error to clients that could have declared support.
             (Era::Stateless, Era::Stateless) => {
                 let Err(RequestError::Rpc(error)) = failed else { panic!("{failed:?}") };
                 assert_eq!(error.code, -32_021);
             }
             (Era::Session, _) | (_, Era::Session) => {
-                assert_eq!(failed.unwrap(), "isError: This job always fails.", "{}", player.case);
+                assert_eq!(failed.unwrap(), "isError: This job always fails.", "{}", client.case);
             }
         }
     })

@@ -4,19 +4,19 @@ use futures_util::future::join_all;
 use pegboard::wire::client::Era;
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, call, everywhere, listed, open, text, use_tool};
+use crate::harness::{TestEnvironment, call, listed, open, text, use_tool, with_every_client};
 
 /// Two toolboxes with unusual names.
-fn workbench(stage: &Stage) -> Value {
+fn workbench(environment: &TestEnvironment) -> Value {
     let tools = ["zeta", "alpha", "echo__x-1.y", "b", "rpcerr", "iserr", "structured"];
     let filtered = |called: &str, filters: Value| {
-        let mut server = stage.server(called, &["zeta", "alpha"]);
+        let mut server = environment.server(called, &["zeta", "alpha"]);
         server["toolFilters"] = filters;
         server
     };
     json!({"toolboxes": {
         "dev": {"description": "For development", "mcpServers": {
-            "b": stage.server("b", &tools),
+            "b": environment.server("b", &tools),
             "a": filtered("a", json!(["alpha", "ghost"])),
         }},
         "prod": {"description": "Handle with care", "mcpServers": {"a": filtered("prod", json!(["*"]))}},
@@ -26,10 +26,10 @@ fn workbench(stage: &Stage) -> Value {
 
 #[tokio::test]
 async fn instructions_describe_toolboxes_and_meta_tools() {
-    everywhere(workbench, None, async |seat| {
+    with_every_client(workbench, None, async |connected| {
         // A1
         insta::allow_duplicates! {
-            insta::assert_snapshot!(seat.client.server().instructions.as_deref().unwrap(), @r#"
+            insta::assert_snapshot!(connected.client.server().instructions.as_deref().unwrap(), @r#"
             Tools come in toolboxes:
             - dev (2 servers: b, a) For development
             - prod (1 server: a) Handle with care
@@ -40,7 +40,7 @@ async fn instructions_describe_toolboxes_and_meta_tools() {
             "#);
         }
         // A2
-        let tools = listed(&seat.client).await;
+        let tools = listed(&connected.client).await;
         assert_eq!((&tools[0]["name"], &tools[1]["name"]), (&json!("open_toolbox"), &json!("use_tool")));
         for tool in &tools[..2] {
             assert_eq!(tool["inputSchema"]["additionalProperties"], false, "{tool}");
@@ -48,16 +48,16 @@ async fn instructions_describe_toolboxes_and_meta_tools() {
         let schema = &tools[1]["inputSchema"];
         assert_eq!(schema["required"], json!(["tool"]));
         assert_eq!(schema["properties"]["arguments"]["default"], json!({}));
-        assert_eq!(seat.stage.n_started(), 0, "servers start on first use");
+        assert_eq!(connected.environment.n_started(), 0, "servers start on first use");
     })
     .await;
 }
 
 #[tokio::test]
 async fn a_toolbox_opens_with_the_tools_of_its_servers_in_order() {
-    everywhere(workbench, None, async |seat| {
+    with_every_client(workbench, None, async |connected| {
         // A3, A9
-        let opened = open(&seat.client, "dev").await;
+        let opened = open(&connected.client, "dev").await;
         assert_eq!((&opened["toolbox"], &opened["servers_connected"]), (&json!("dev"), &json!(2)));
         assert_eq!(opened["description"], "For development");
         let tools: Vec<String> =
@@ -75,50 +75,50 @@ async fn a_toolbox_opens_with_the_tools_of_its_servers_in_order() {
             "#);
         }
         // A4
-        assert_eq!(open(&seat.client, "dev").await, opened);
-        assert_eq!(seat.stage.n_started(), 2);
+        assert_eq!(open(&connected.client, "dev").await, opened);
+        assert_eq!(connected.environment.n_started(), 2);
         // A9
-        assert_eq!(open(&seat.client, "prod").await["tools"].as_array().unwrap().len(), 2);
-        assert_eq!(open(&seat.client, "none").await["tools"], json!([]));
+        assert_eq!(open(&connected.client, "prod").await["tools"].as_array().unwrap().len(), 2);
+        assert_eq!(open(&connected.client, "none").await["tools"], json!([]));
     })
     .await;
 }
 
 #[tokio::test]
 async fn concurrent_opens_start_a_server_once() {
-    let one = |stage: &Stage| json!({"toolboxes": {"dev": {"description": "One", "mcpServers": {"s": stage.server("s", &["x"])}}}});
-    everywhere(one, None, async |seat| {
+    let one = |environment: &TestEnvironment| json!({"toolboxes": {"dev": {"description": "One", "mcpServers": {"s": environment.server("s", &["x"])}}}});
+    with_every_client(one, None, async |connected| {
         // A8
-        let opened = join_all((0..3).map(|_| open(&seat.client, "dev"))).await;
+        let opened = join_all((0..3).map(|_| open(&connected.client, "dev"))).await;
         assert!(opened.iter().all(|other| *other == opened[0]));
         assert_eq!(opened[0]["servers_connected"], 1);
-        assert_eq!((seat.stage.n_started(), seat.stage.n_living()), (1, 1));
+        assert_eq!((connected.environment.n_started(), connected.environment.n_running()), (1, 1));
     })
     .await;
 }
 
 #[tokio::test]
 async fn a_server_that_cannot_start_is_reported_and_leaves_no_process() {
-    let broken = |stage: &Stage| {
+    let broken = |environment: &TestEnvironment| {
         let bad = json!({"command": "no-such-program"});
         json!({"toolboxes": {
-            "dev": {"description": "Half", "mcpServers": {"bad": bad, "good": stage.server("good", &["x"])}},
+            "dev": {"description": "Half", "mcpServers": {"bad": bad, "good": environment.server("good", &["x"])}},
             "worse": {"description": "None", "mcpServers": {"x": bad}},
         }})
     };
-    everywhere(broken, None, async |seat| {
+    with_every_client(broken, None, async |connected| {
         // A7
         for _ in 0..2 {
-            let opened = open(&seat.client, "dev").await;
+            let opened = open(&connected.client, "dev").await;
             assert_eq!((&opened["servers_connected"], &opened["tools"][0]["name"]), (&json!(1), &json!("x")));
             let failed = opened["servers_failed"].as_array().unwrap();
             assert_eq!((failed.len(), &failed[0]["server"]), (1, &json!("bad")));
             let why = "MCP server 'bad' did not start: spawn no-such-program ENOENT";
             assert!(failed[0]["error"].as_str().unwrap().contains(why), "{failed:?}");
         }
-        assert_eq!(text(&use_tool(&seat.client, ["dev", "good", "x"], json!({})).await), "good/x {}");
-        assert_eq!((seat.stage.n_started(), seat.stage.n_living()), (1, 1));
-        let worse = open(&seat.client, "worse").await;
+        assert_eq!(text(&use_tool(&connected.client, ["dev", "good", "x"], json!({})).await), "good/x {}");
+        assert_eq!((connected.environment.n_started(), connected.environment.n_running()), (1, 1));
+        let worse = open(&connected.client, "worse").await;
         insta::allow_duplicates! {
             insta::assert_snapshot!(worse, @r#""isError: Error opening toolbox 'worse': Failed to connect to MCP server 'x': MCP server 'x' did not start: spawn no-such-program ENOENT: 'no-such-program' not found in PATH; install it, or specify its full path""#);
         }
@@ -128,7 +128,7 @@ async fn a_server_that_cannot_start_is_reported_and_leaves_no_process() {
 
 #[tokio::test]
 async fn opening_an_unknown_toolbox_explains_why() {
-    everywhere(workbench, None, async |seat| {
+    with_every_client(workbench, None, async |connected| {
         // A5, A6
         let mut texts = Vec::new();
         for arguments in [
@@ -137,7 +137,7 @@ async fn opening_an_unknown_toolbox_explains_why() {
             json!({}),
             json!({"toolbox": "dev", "extra": 1}),
         ] {
-            texts.push(text(&call(&seat.client, "open_toolbox", arguments).await));
+            texts.push(text(&call(&connected.client, "open_toolbox", arguments).await));
         }
         insta::allow_duplicates! {
             insta::assert_snapshot!(texts.join("\n"), @r#"
@@ -153,17 +153,17 @@ async fn opening_an_unknown_toolbox_explains_why() {
 
 #[tokio::test]
 async fn calling_an_unusable_tool_explains_why() {
-    everywhere(workbench, None, async |seat| {
+    with_every_client(workbench, None, async |connected| {
         // A10: without a session open toolboxes are not remembered.
-        let refused = text(&use_tool(&seat.client, ["dev", "b", "zeta"], json!({})).await);
-        match seat.era {
+        let refused = text(&use_tool(&connected.client, ["dev", "b", "zeta"], json!({})).await);
+        match connected.era {
             Era::Session => assert_eq!(
                 refused,
                 "isError: Error executing tool: Toolbox 'dev' is not open. Call open_toolbox with {\"toolbox\": \"dev\"} first"
             ),
             Era::Stateless => assert_eq!(refused, "b/zeta {}"),
         }
-        open(&seat.client, "dev").await;
+        open(&connected.client, "dev").await;
         // A11, A12, A13, A19
         let mut texts = Vec::new();
         for tool in [
@@ -173,7 +173,7 @@ async fn calling_an_unusable_tool_explains_why() {
             ["nope", "b", "zeta"],
             ["dev", "b", "rpcerr"],
         ] {
-            texts.push(text(&use_tool(&seat.client, tool, json!({})).await));
+            texts.push(text(&use_tool(&connected.client, tool, json!({})).await));
         }
         insta::allow_duplicates! {
             insta::assert_snapshot!(texts.join("\n"), @r#"
@@ -202,10 +202,10 @@ async fn an_invalid_invocation_reports_all_violations() {
         json!({"tool": "dev/b/zeta"}),
         json!({}),
     ];
-    everywhere(workbench, None, async |seat| {
+    with_every_client(workbench, None, async |connected| {
         let mut texts = Vec::new();
         for arguments in &cases {
-            texts.push(text(&call(&seat.client, "use_tool", arguments.clone()).await));
+            texts.push(text(&call(&connected.client, "use_tool", arguments.clone()).await));
         }
         insta::allow_duplicates! {
             insta::assert_snapshot!(texts.join("\n"), @r#"
@@ -219,19 +219,19 @@ async fn an_invalid_invocation_reports_all_violations() {
             isError: Invalid tool invocation parameters: tool: Required
             "#);
         }
-        assert_eq!(seat.stage.n_started(), 0, "what is not right reaches no server");
+        assert_eq!(connected.environment.n_started(), 0, "what is not right reaches no server");
     })
     .await;
 }
 
 #[tokio::test]
 async fn arguments_and_results_pass_through() {
-    everywhere(workbench, None, async |seat| {
-        open(&seat.client, "dev").await;
-        open(&seat.client, "prod").await;
+    with_every_client(workbench, None, async |connected| {
+        open(&connected.client, "dev").await;
+        open(&connected.client, "prod").await;
         let identity = json!({"toolbox": "dev", "server": "b", "name": "zeta"});
         // A14
-        let without = call(&seat.client, "use_tool", json!({"tool": identity})).await;
+        let without = call(&connected.client, "use_tool", json!({"tool": identity})).await;
         assert_eq!(text(&without), "b/zeta {}");
         // A14 to A18, A25
         for (tool, arguments, expected) in [
@@ -243,12 +243,12 @@ async fn arguments_and_results_pass_through() {
             (["dev", "b", "b"], json!({}), "b/b {}"),
             (["dev", "b", "iserr"], json!({}), "isError: no"),
         ] {
-            assert_eq!(text(&use_tool(&seat.client, tool, arguments).await), expected);
+            assert_eq!(text(&use_tool(&connected.client, tool, arguments).await), expected);
         }
         // A18, A20
-        let result = use_tool(&seat.client, ["dev", "b", "iserr"], json!({})).await;
+        let result = use_tool(&connected.client, ["dev", "b", "iserr"], json!({})).await;
         assert_eq!((&result["odd"], result.get("structuredContent")), (&json!(1), None));
-        let result = use_tool(&seat.client, ["dev", "b", "structured"], json!({})).await;
+        let result = use_tool(&connected.client, ["dev", "b", "structured"], json!({})).await;
         assert_eq!(
             (&result["structuredContent"], &result["_meta"]["x/y"]),
             (&json!({"b": 1, "a": 2}), &json!(1))

@@ -4,10 +4,10 @@ use pegboard::wire::client::Era;
 use serde_json::{Value, json};
 use tokio::time;
 
-use crate::{Deed, LONG};
+use crate::{ClientAction, TEST_TIMEOUT};
 
 /// One client, with a session in the session era.
-pub(super) struct Visitor {
+pub(super) struct HttpClient {
     http: reqwest::Client,
     url: String,
     era: Era,
@@ -17,13 +17,13 @@ pub(super) struct Visitor {
     next_id: u64,
 }
 
-impl Visitor {
+impl HttpClient {
     pub(super) fn new(url: String, era: Era, server: &'static str) -> Self {
         Self { http: reqwest::Client::new(), url, era, server, session: None, next_id: 1 }
     }
 
     /// Connects, and starts a session in the session era.
-    pub(super) async fn enter(&mut self) {
+    pub(super) async fn connect(&mut self) {
         if self.era == Era::Stateless {
             return;
         }
@@ -34,11 +34,11 @@ impl Visitor {
         let session = response.headers()["mcp-session-id"].to_str().unwrap().to_owned();
         response.bytes().await.unwrap();
         self.session = Some(session);
-        self.tell(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
+        self.send_message(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
     }
 
     /// Closes the session.
-    pub(super) async fn leave(&mut self) {
+    pub(super) async fn disconnect(&mut self) {
         if let Some(session) = &self.session {
             let left = self.request(reqwest::Method::DELETE).send().await.unwrap();
             assert_eq!(left.status(), 204, "{session}");
@@ -47,44 +47,46 @@ impl Visitor {
     }
 
     /// Makes one call.
-    pub(super) async fn act(&mut self, deed: Deed, tag: &str) {
-        let acting = self.act_in_time(deed, tag);
-        time::timeout(LONG, acting).await.unwrap_or_else(|_| panic!("{tag} takes too long: {deed:?}"));
+    pub(super) async fn perform(&mut self, action: ClientAction, tag: &str) {
+        let performing = self.perform_untimed(action, tag);
+        time::timeout(TEST_TIMEOUT, performing)
+            .await
+            .unwrap_or_else(|_| panic!("{tag} takes too long: {action:?}"));
     }
 
-    async fn act_in_time(&mut self, deed: Deed, tag: &str) {
-        match deed {
-            Deed::Finish { n_steps } => {
+    async fn perform_untimed(&mut self, action: ClientAction, tag: &str) {
+        match action {
+            ClientAction::Complete { n_steps } => {
                 let (id, mut events) = self.call("step", tag, n_steps, json!({})).await;
                 expect_steps(&mut events, tag, 1..=n_steps).await;
-                expect_answer(&mut events, id, tag).await;
+                expect_response(&mut events, id, tag).await;
             }
-            Deed::GiveUp { n_steps, after } => {
+            ClientAction::Cancel { n_steps, after } => {
                 let (id, mut events) = self.call("step", tag, n_steps, json!({})).await;
                 expect_steps(&mut events, tag, 1..=after).await;
-                self.give_up(id, events, tag, after).await;
+                self.cancel(id, events, tag, after).await;
             }
-            Deed::Free => {
+            ClientAction::CancelHanging => {
                 let (id, mut events) = self.call("hang", tag, 0, json!({})).await;
                 expect_steps(&mut events, tag, 1..=1).await;
-                self.give_up(id, events, tag, 1).await;
+                self.cancel(id, events, tag, 1).await;
             }
-            Deed::Answer => self.answer(tag).await,
+            ClientAction::AnswerElicitation => self.answer(tag).await,
             // A client without a session cannot resume.
-            Deed::Return { n_steps, after } if self.session.is_some() => {
+            ClientAction::Resume { n_steps, after } if self.session.is_some() => {
                 let (id, mut events) = self.call("step", tag, n_steps, json!({})).await;
                 expect_steps(&mut events, tag, 1..=after).await;
-                let mut events = self.come_back(events).await;
+                let mut events = self.resume(events).await;
                 expect_steps(&mut events, tag, after + 1..=n_steps).await;
-                expect_answer(&mut events, id, tag).await;
+                expect_response(&mut events, id, tag).await;
             }
-            Deed::Return { .. } | Deed::Leave => {
+            ClientAction::Resume { .. } | ClientAction::Disconnect => {
                 let (_, mut events) = self.call("hang", tag, 0, json!({})).await;
                 expect_steps(&mut events, tag, 1..=1).await;
                 if self.session.is_some() {
-                    self.leave().await;
+                    self.disconnect().await;
                     assert_eq!(events.next().await, None, "{tag}");
-                    self.enter().await;
+                    self.connect().await;
                 }
             }
         }
@@ -100,8 +102,8 @@ impl Visitor {
                 (&asked["method"], &asked["params"]["message"]),
                 (&json!("elicitation/create"), &json!(tag))
             );
-            self.tell(&json!({"jsonrpc": "2.0", "id": asked["id"], "result": answer})).await;
-            return expect_answer(&mut events, id, &said).await;
+            self.send_message(&json!({"jsonrpc": "2.0", "id": asked["id"], "result": answer})).await;
+            return expect_response(&mut events, id, &said).await;
         }
         assert_eq!((&asked["id"], &asked["result"]["resultType"]), (&json!(id), &json!("input_required")));
         assert_eq!(events.next().await, None, "{tag}");
@@ -110,17 +112,18 @@ impl Visitor {
         assert_eq!((questions.len(), &question["params"]["message"]), (1, &json!(tag)));
         let more = json!({"inputResponses": {name: answer}, "requestState": asked["result"]["requestState"]});
         let (id, mut events) = self.call("ask", tag, 0, more).await;
-        expect_answer(&mut events, id, &said).await;
+        expect_response(&mut events, id, &said).await;
     }
 
     /// Cancels a call.
-    async fn give_up(&self, id: u64, mut events: Events, tag: &str, n_heard: u64) {
+    async fn cancel(&self, id: u64, mut events: Events, tag: &str, n_heard: u64) {
         if self.session.is_none() {
             // Closing the stream cancels the call.
             return drop(events);
         }
         let params = json!({"requestId": id});
-        self.tell(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})).await;
+        self.send_message(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}))
+            .await;
         // Messages in flight may still arrive: steps in order, then the answer.
         let (mut last, mut is_answered) = (n_heard, false);
         while let Some(event) = events.next().await {
@@ -139,7 +142,7 @@ impl Visitor {
     }
 
     /// Drops a stream and resumes it.
-    async fn come_back(&self, mut events: Events) -> Events {
+    async fn resume(&self, mut events: Events) -> Events {
         if events.last_id.is_none() {
             assert_eq!(events.read().await, Some(None), "it begins with an id and no message");
         }
@@ -166,7 +169,7 @@ impl Visitor {
                 .header("mcp-protocol-version", "2026-07-28")
                 .header("mcp-method", "tools/call")
                 .header("mcp-name", params["name"].as_str().unwrap());
-            say_who(&mut params);
+            add_request_meta(&mut params);
         }
         let body = json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params});
         let response = request.body(body.to_string()).send().await.unwrap();
@@ -175,9 +178,9 @@ impl Visitor {
     }
 
     /// Sends a notification or response.
-    async fn tell(&self, message: &Value) {
-        let told = self.request(reqwest::Method::POST).body(message.to_string()).send().await.unwrap();
-        assert_eq!(told.status(), 202);
+    async fn send_message(&self, message: &Value) {
+        let response = self.request(reqwest::Method::POST).body(message.to_string()).send().await.unwrap();
+        assert_eq!(response.status(), 202);
     }
 
     fn request(&self, method: reqwest::Method) -> reqwest::RequestBuilder {
@@ -192,7 +195,7 @@ impl Visitor {
 }
 
 /// Adds the metadata of stateless requests.
-pub(super) fn say_who(params: &mut Value) {
+pub(super) fn add_request_meta(params: &mut Value) {
     params["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!("2026-07-28");
     params["_meta"]["io.modelcontextprotocol/clientInfo"] = json!({"name": "storm", "version": "1"});
     params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = json!({"elicitation": {}});
@@ -213,7 +216,7 @@ async fn expect_steps(events: &mut Events, tag: &str, steps: std::ops::RangeIncl
 }
 
 /// Expects the answer to a call as the last event.
-async fn expect_answer(events: &mut Events, id: u64, said: &str) {
+async fn expect_response(events: &mut Events, id: u64, said: &str) {
     let event = events.next().await.unwrap_or_else(|| panic!("there is no answer: {said}"));
     assert_eq!((&event["id"], &event["result"]["content"][0]["text"]), (&json!(id), &json!(said)), "{event}");
     assert_eq!(events.next().await, None, "{said}");

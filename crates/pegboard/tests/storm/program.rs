@@ -8,9 +8,9 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, Command};
 
 /// A directory with a configuration.
-pub(super) struct Stage(TempDir);
+pub(super) struct TestDirectory(TempDir);
 
-impl Stage {
+impl TestDirectory {
     pub(super) fn with(configuration: &Value) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("pegboard.json"), configuration.to_string()).unwrap();
@@ -46,7 +46,7 @@ impl Program {
     }
 
     /// Next line of standard error with this prefix.
-    pub(super) async fn says(&mut self, begins: &str) -> String {
+    pub(super) async fn wait_for_line(&mut self, begins: &str) -> String {
         loop {
             let line = self.lines.next_line().await.unwrap().expect("it runs");
             if line.starts_with(begins) {

@@ -35,7 +35,7 @@ impl Backend {
     }
 
     /// Number of calls in flight.
-    pub(super) fn n_under_way(&self) -> usize {
+    pub(super) fn n_in_flight(&self) -> usize {
         self.under_way.load(Ordering::SeqCst)
     }
 
@@ -80,7 +80,7 @@ impl McpService for Backend {
                 let begun = Arc::clone(&self.begun);
                 async move {
                     let _under_way = under_way;
-                    Ok(act(&request, &begun).await)
+                    Ok(run_tool(&request, &begun).await)
                 }
                 .boxed()
             }
@@ -89,7 +89,7 @@ impl McpService for Backend {
     }
 }
 
-async fn act(request: &ServerRequest, begun: &Mutex<HashMap<String, usize>>) -> ServiceReply {
+async fn run_tool(request: &ServerRequest, begun: &Mutex<HashMap<String, usize>>) -> ServiceReply {
     let params = request.params.to_value();
     let arguments = &params["arguments"];
     let tag = arguments["tag"].as_str().unwrap().to_owned();

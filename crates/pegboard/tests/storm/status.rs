@@ -3,7 +3,7 @@
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time;
 
-use crate::LONG;
+use crate::TEST_TIMEOUT;
 use crate::program::Program;
 use crate::server::Backend;
 
@@ -21,16 +21,16 @@ pub(super) async fn settled(program: &mut Program, backend: &Backend) -> Status 
     let settling = async {
         loop {
             kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), Signal::USR1).unwrap();
-            let line = program.says("Status").await;
+            let line = program.wait_for_line("Status").await;
             let numbers: Vec<usize> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
-            let [n_calls, n_parked, n_callers, n_tasks] = numbers[..] else { panic!("{line}") };
-            if n_calls + n_parked + backend.n_under_way() == 0 {
+            let [n_calls, n_suspended, n_callers, n_tasks] = numbers[..] else { panic!("{line}") };
+            if n_calls + n_suspended + backend.n_in_flight() == 0 {
                 return Status { n_callers, n_tasks, resident_kib: resident_kib(pid) };
             }
             tokio::task::yield_now().await;
         }
     };
-    time::timeout(LONG, settling).await.expect("everything ends")
+    time::timeout(TEST_TIMEOUT, settling).await.expect("everything ends")
 }
 
 fn resident_kib(pid: u32) -> usize {

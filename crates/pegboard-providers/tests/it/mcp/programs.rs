@@ -1,11 +1,11 @@
 //! Servers that are child processes, and pools of them.
 //!
-//! The programs are this test binary again, with a role as argument: see [`test_program`].
+//! The programs are the example `test_program`, with a role as argument.
 
 #![cfg(target_os = "linux")]
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -17,10 +17,6 @@ use pegboard_core::provider::{
 use pegboard_core::settings::mcp::{McpTarget, ResolvedMcpServer, Secret, ServerProgram};
 use pegboard_providers::mcp::{Health, PoolOptions, ServerPool};
 use pegboard_providers::process::SupervisorCommand;
-use pegboard_testkit::fixture::Fixture;
-use pegboard_wire::link::InputLimits;
-use pegboard_wire::server::ServiceServer;
-use pegboard_wire::stdio::line_transport;
 use serde_json::json;
 use tokio::time;
 
@@ -29,68 +25,22 @@ use crate::mcp::scripted::{call, outcome_text, wait_until};
 /// Time limit for the exit of a program.
 const EXIT_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// The program that the tests start, not a test.
-#[test]
-#[ignore = "started by other tests"]
-fn test_program() {
-    let arguments: Vec<String> = std::env::args().collect();
-    let Some(role) = arguments.iter().find_map(|argument| argument.strip_prefix("as:")) else { return };
-    match role {
-        "server" => serve(),
-        "broken" => {
-            eprintln!("cannot log in with {}", std::env::var("TOKEN").unwrap());
-            std::process::exit(3);
-        }
-        "silent" => {
-            eprintln!("still loading");
-            std::thread::park();
-        }
-        "secretive" => {
-            eprintln!("the diary of {}", std::process::id());
-            std::thread::park();
-        }
-        "supervisor" => {
-            let program = arguments.iter().skip_while(|argument| *argument != "--");
-            let _ = pegboard_providers::process::supervise(program.map(Into::into));
-        }
-        other => panic!("unknown role {other}"),
-    }
-    std::process::exit(0);
-}
-
-fn serve() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let (link, pump) = line_transport(tokio::io::stdin(), tokio::io::stdout(), InputLimits::server());
-        ServiceServer::new(Arc::new(Fixture::new())).serve(link).await;
-        let _ = pump.await;
-    });
-}
-
-fn this_program() -> String {
-    std::env::current_exe().unwrap().to_str().unwrap().to_owned()
-}
-
-/// Returns the arguments that select a role.
-fn role_arguments(role: &str) -> Vec<String> {
-    ["mcp::programs::test_program", "--exact", "--ignored", "--nocapture", &format!("as:{role}")]
-        .map(str::to_owned)
-        .to_vec()
+fn test_program() -> PathBuf {
+    pegboard_testkit::example::path("test_program")
 }
 
 /// Returns a pool with a supervisor process.
 fn pool() -> ServerPool {
-    let arguments = role_arguments("supervisor").into_iter().map(Into::into).collect();
-    ServerPool::new(PoolOptions {
-        supervisor: Some(SupervisorCommand { program: this_program().into(), arguments }),
-    })
+    let supervisor = SupervisorCommand { program: test_program(), arguments: vec!["supervisor".into()] };
+    ServerPool::new(PoolOptions { supervisor: Some(supervisor) })
 }
 
 /// Returns unique settings, and the mark by which their processes are found.
 fn settings(role: &str) -> (ResolvedMcpServer, String) {
     static N_MARKS: AtomicU32 = AtomicU32::new(0);
     let mark = format!("{}-{}", std::process::id(), N_MARKS.fetch_add(1, Ordering::Relaxed));
-    let mut program = ServerProgram { args: role_arguments(role), ..ServerProgram::new(this_program()) };
+    let path = test_program().to_str().unwrap().to_owned();
+    let mut program = ServerProgram { args: vec![role.to_owned()], ..ServerProgram::new(path) };
     program.env.insert("PEGBOARD_TEST_MARK".to_owned(), Secret::new(&mark));
     program.env.insert("TOKEN".to_owned(), Secret::new("hush-hush-1"));
     (ResolvedMcpServer::new(ServerName::new("acting").unwrap(), McpTarget::Program(program)), mark)
@@ -106,7 +56,7 @@ fn processes(mark: &str) -> BTreeSet<u32> {
         .unwrap()
         .filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
     pids.filter(|pid| {
-        has(*pid, "environ", &format!("PEGBOARD_TEST_MARK={mark}")) && !has(*pid, "cmdline", "as:supervisor")
+        has(*pid, "environ", &format!("PEGBOARD_TEST_MARK={mark}")) && !has(*pid, "cmdline", "supervisor")
     })
     .collect()
 }

@@ -11,12 +11,12 @@ use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::mpsc;
 use tokio::time;
 
-use crate::http::say_who;
+use crate::http::add_request_meta;
 use crate::program::Program;
-use crate::{Deed, LONG};
+use crate::{ClientAction, TEST_TIMEOUT};
 
 /// The only client of a gateway, with many concurrent calls.
-pub(super) struct Pipe {
+pub(super) struct StdioClient {
     era: Era,
     server: &'static str,
     input: Arc<tokio::sync::Mutex<ChildStdin>>,
@@ -27,55 +27,57 @@ pub(super) struct Pipe {
 /// Receivers of messages by call id; removed when the call completes.
 type Calls = Arc<Mutex<HashMap<u64, mpsc::UnboundedSender<Value>>>>;
 
-impl Pipe {
+impl StdioClient {
     /// Connects to a program over stdio.
-    pub(super) async fn begin(program: &mut Program, era: Era, server: &'static str) -> Self {
+    pub(super) async fn connect(program: &mut Program, era: Era, server: &'static str) -> Self {
         let (input, output) = (program.child.stdin.take().unwrap(), program.child.stdout.take().unwrap());
         let (input, calls) = (Arc::new(tokio::sync::Mutex::new(input)), Calls::default());
-        tokio::spawn(hear(output, Arc::clone(&input), Arc::clone(&calls)));
-        let pipe = Self { era, server, input, calls, next_id: AtomicU64::new(1) };
+        tokio::spawn(dispatch(output, Arc::clone(&input), Arc::clone(&calls)));
+        let client = Self { era, server, input, calls, next_id: AtomicU64::new(1) };
         if era == Era::Session {
-            let client = json!({"name": "storm", "version": "1"});
-            let params = json!({"protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}}, "clientInfo": client});
-            let (id, mut heard) = pipe.request("initialize", params).await;
-            assert_eq!(heard.recv().await.unwrap()["id"], id);
-            pipe.write(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
+            let info = json!({"name": "storm", "version": "1"});
+            let params = json!({"protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}}, "clientInfo": info});
+            let (id, mut messages) = client.request("initialize", params).await;
+            assert_eq!(messages.recv().await.unwrap()["id"], id);
+            client.write(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
         }
-        pipe
+        client
     }
 
     /// Makes one call.
-    pub(super) async fn act(&self, deed: Deed, tag: &str) {
-        let acting = self.act_in_time(deed, tag);
-        time::timeout(LONG, acting).await.unwrap_or_else(|_| panic!("{tag} takes too long: {deed:?}"));
+    pub(super) async fn perform(&self, action: ClientAction, tag: &str) {
+        let performing = self.perform_untimed(action, tag);
+        time::timeout(TEST_TIMEOUT, performing)
+            .await
+            .unwrap_or_else(|_| panic!("{tag} takes too long: {action:?}"));
     }
 
-    async fn act_in_time(&self, deed: Deed, tag: &str) {
-        match deed {
+    async fn perform_untimed(&self, action: ClientAction, tag: &str) {
+        match action {
             // All calls share one connection, so it cannot be dropped.
-            Deed::Finish { n_steps } | Deed::Return { n_steps, .. } => {
-                let (id, mut heard) = self.call("step", tag, n_steps, json!({})).await;
-                expect_steps(&mut heard, tag, n_steps).await;
-                expect_answer(&mut heard, id, tag).await;
+            ClientAction::Complete { n_steps } | ClientAction::Resume { n_steps, .. } => {
+                let (id, mut messages) = self.call("step", tag, n_steps, json!({})).await;
+                expect_steps(&mut messages, tag, n_steps).await;
+                expect_response(&mut messages, id, tag).await;
             }
-            Deed::GiveUp { n_steps, after } => {
-                let (id, mut heard) = self.call("step", tag, n_steps, json!({})).await;
-                expect_steps(&mut heard, tag, after).await;
-                self.give_up(id).await;
+            ClientAction::Cancel { n_steps, after } => {
+                let (id, mut messages) = self.call("step", tag, n_steps, json!({})).await;
+                expect_steps(&mut messages, tag, after).await;
+                self.cancel(id).await;
             }
-            Deed::Free | Deed::Leave => {
-                let (id, mut heard) = self.call("hang", tag, 0, json!({})).await;
-                expect_steps(&mut heard, tag, 1).await;
-                self.give_up(id).await;
+            ClientAction::CancelHanging | ClientAction::Disconnect => {
+                let (id, mut messages) = self.call("hang", tag, 0, json!({})).await;
+                expect_steps(&mut messages, tag, 1).await;
+                self.cancel(id).await;
             }
-            Deed::Answer => self.answer(tag).await,
+            ClientAction::AnswerElicitation => self.answer(tag).await,
         }
     }
 
     async fn answer(&self, tag: &str) {
-        let (mut id, mut heard) = self.call("ask", tag, 0, json!({})).await;
+        let (mut id, mut messages) = self.call("ask", tag, 0, json!({})).await;
         if self.era == Era::Stateless {
-            let asked = heard.recv().await.unwrap();
+            let asked = messages.recv().await.unwrap();
             assert_eq!(
                 (&asked["id"], &asked["result"]["resultType"]),
                 (&json!(id), &json!("input_required"))
@@ -85,12 +87,12 @@ impl Pipe {
             assert_eq!((questions.len(), &question["params"]["message"]), (1, &json!(tag)));
             let answers = json!({name: {"action": "accept", "content": {"name": "Ada"}}});
             let more = json!({"inputResponses": answers, "requestState": asked["result"]["requestState"]});
-            (id, heard) = self.call("ask", tag, 0, more).await;
+            (id, messages) = self.call("ask", tag, 0, more).await;
         }
-        expect_answer(&mut heard, id, &format!("{tag} \"Ada\"")).await;
+        expect_response(&mut messages, id, &format!("{tag} \"Ada\"")).await;
     }
 
-    async fn give_up(&self, id: u64) {
+    async fn cancel(&self, id: u64) {
         let params = json!({"requestId": id});
         self.write(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})).await;
     }
@@ -114,12 +116,12 @@ impl Pipe {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         params["_meta"]["progressToken"] = json!(id);
         if self.era == Era::Stateless {
-            say_who(&mut params);
+            add_request_meta(&mut params);
         }
-        let (hear, heard) = mpsc::unbounded_channel();
+        let (hear, messages) = mpsc::unbounded_channel();
         self.calls.lock().unwrap().insert(id, hear);
         self.write(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})).await;
-        (id, heard)
+        (id, messages)
     }
 
     async fn write(&self, message: &Value) {
@@ -132,7 +134,7 @@ async fn write(input: &tokio::sync::Mutex<ChildStdin>, message: &Value) {
 }
 
 /// Dispatches messages of the gateway and answers its requests.
-async fn hear(output: ChildStdout, input: Arc<tokio::sync::Mutex<ChildStdin>>, calls: Calls) {
+async fn dispatch(output: ChildStdout, input: Arc<tokio::sync::Mutex<ChildStdin>>, calls: Calls) {
     let mut lines = BufReader::new(output).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         let message: Value = serde_json::from_str(&line).unwrap();
@@ -154,21 +156,21 @@ async fn hear(output: ChildStdout, input: Arc<tokio::sync::Mutex<ChildStdin>>, c
 }
 
 /// Expects the first steps of a call as the next messages.
-async fn expect_steps(heard: &mut mpsc::UnboundedReceiver<Value>, tag: &str, n_steps: u64) {
+async fn expect_steps(messages: &mut mpsc::UnboundedReceiver<Value>, tag: &str, n_steps: u64) {
     for step in 1..=n_steps {
-        let message = heard.recv().await.unwrap();
+        let message = messages.recv().await.unwrap();
         let done = message["params"]["progress"].as_f64().map(|done| format!("{done}"));
         assert_eq!(done, Some(format!("{step}")), "{tag}: {message}");
     }
 }
 
 /// Expects the answer to a call as the next message.
-async fn expect_answer(heard: &mut mpsc::UnboundedReceiver<Value>, id: u64, said: &str) {
-    let message = heard.recv().await.unwrap();
+async fn expect_response(messages: &mut mpsc::UnboundedReceiver<Value>, id: u64, said: &str) {
+    let message = messages.recv().await.unwrap();
     assert_eq!(
         (&message["id"], &message["result"]["content"][0]["text"]),
         (&json!(id), &json!(said)),
         "{message}"
     );
-    assert!(heard.recv().await.is_none(), "nothing comes after {said}");
+    assert!(messages.recv().await.is_none(), "nothing comes after {said}");
 }

@@ -1,9 +1,9 @@
 //! Reproducible pseudorandom numbers.
 
 /// Generator seeded by a name.
-pub(super) struct Dice(u64);
+pub(super) struct Random(u64);
 
-impl Dice {
+impl Random {
     pub(super) fn of(name: &str) -> Self {
         // FNV spreads similar names.
         let seed = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |seed, byte| {

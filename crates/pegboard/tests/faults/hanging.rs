@@ -4,13 +4,13 @@ use std::path::Path;
 
 use pegboard_testkit::measure::answers;
 
-use crate::case::MACHINE;
+use crate::case::whole_machine;
 use crate::processes::testkit;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn forty_nine_hanging_servers_do_not_delay_the_fiftieth() {
     let program = Path::new(testkit());
-    let _turn = MACHINE.write().await;
+    let _machine = whole_machine().await;
     let measured = answers(Path::new(env!("CARGO_BIN_EXE_pegboard")), program, 3).await.unwrap();
     let [list, first, later] = measured.ratios();
     println!("list {list:.2}, first call {first:.2}, later call {later:.2}: {measured:?}");

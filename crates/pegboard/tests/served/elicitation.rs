@@ -4,33 +4,36 @@ use pegboard::wire::client::{Era, RequestOptions};
 use pegboard::wire::{RawJson, RequestError, ResponseEvent};
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, call, everywhere, text};
+use crate::harness::{TestEnvironment, call, text, with_every_client};
 
-fn talkative(stage: &Stage) -> Value {
-    let server = stage.server("s", &["ask", "step"]);
+fn talkative(environment: &TestEnvironment) -> Value {
+    let server = environment.server("s", &["ask", "step"]);
     json!({"toolboxes": {"t": {"description": "Talks", "mcpServers": {"s": server}}}})
 }
 
 #[tokio::test]
 async fn an_elicitation_is_answered_by_the_client() {
-    everywhere(talkative, Some("flat"), async |seat| {
-        let said = text(&call(&seat.client, "s__ask", json!({})).await);
+    with_every_client(talkative, Some("flat"), async |connected| {
+        let said = text(&call(&connected.client, "s__ask", json!({})).await);
         assert_eq!(said, r#"asked and heard {"action":"accept","content":{"name":"Ada"}}"#);
-        assert_eq!(seat.ears.heard().iter().filter(|heard| *heard == "elicitation/create").count(), 1);
+        assert_eq!(
+            connected.handler.recorded().iter().filter(|heard| *heard == "elicitation/create").count(),
+            1
+        );
     })
     .await;
 }
 
 #[tokio::test]
 async fn a_url_elicitation_error_becomes_an_elicitation_for_stateless_clients() {
-    let configuration = |stage: &Stage| {
-        let server = stage.server("s", &["elsewhere"]);
+    let configuration = |environment: &TestEnvironment| {
+        let server = environment.server("s", &["elsewhere"]);
         json!({"toolboxes": {"t": {"description": "Sends away", "mcpServers": {"s": server}}}})
     };
-    everywhere(configuration, Some("flat"), async |seat| {
+    with_every_client(configuration, Some("flat"), async |connected| {
         let params = Some(RawJson::from(json!({"name": "s__elsewhere", "arguments": {}})));
-        let said = seat.client.call("tools/call", params).await;
-        match seat.era {
+        let said = connected.client.call("tools/call", params).await;
+        match connected.era {
             Era::Stateless => assert_eq!(text(&said.unwrap().to_value()), "been there"),
             // This client resends the request by itself.
             Era::Session => {
@@ -45,11 +48,11 @@ async fn a_url_elicitation_error_becomes_an_elicitation_for_stateless_clients() 
 
 #[tokio::test]
 async fn progress_reaches_the_client_under_its_own_token() {
-    everywhere(talkative, Some("flat"), async |seat| {
+    with_every_client(talkative, Some("flat"), async |connected| {
         let params = json!({"name": "s__step", "arguments": {}, "_meta": {"progressToken": "mine"}});
         let params = Some(RawJson::from(params));
         let mut exchange =
-            seat.client.request("tools/call", params, RequestOptions::default()).await.unwrap();
+            connected.client.request("tools/call", params, RequestOptions::default()).await.unwrap();
         let mut heard = Vec::new();
         let end = loop {
             match exchange.next_event().await {

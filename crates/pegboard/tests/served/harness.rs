@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, FutureExt, ready};
+use futures_util::future::{BoxFuture, FutureExt, join_all, ready};
 use pegboard::wire::client::{ClientOptions, Era, McpClient};
 use pegboard::wire::http::client::HttpOptions;
 use pegboard::wire::link::{InputLimits, Link};
@@ -20,10 +20,8 @@ use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 use tokio::time;
 
-use crate::actor;
-
 /// Timeout after which a test fails.
-pub(crate) const LONG: Duration = Duration::from_secs(20);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Transport between client and gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +31,7 @@ pub(crate) enum Transport {
 }
 
 /// All combinations of transport and era.
-pub(crate) const WAYS: [(Transport, Era); 4] = [
+pub(crate) const CLIENT_KINDS: [(Transport, Era); 4] = [
     (Transport::Stdio, Era::Session),
     (Transport::Stdio, Era::Stateless),
     (Transport::Http, Era::Session),
@@ -41,33 +39,32 @@ pub(crate) const WAYS: [(Transport, Era); 4] = [
 ];
 
 /// A directory with a configuration, and its servers.
-pub(crate) struct Stage {
+pub(crate) struct TestEnvironment {
     folder: TempDir,
-    living: Arc<AtomicUsize>,
+    running: Arc<AtomicUsize>,
     started: Arc<AtomicUsize>,
-    told: tokio::sync::Mutex<mpsc::UnboundedReceiver<String>>,
+    events: tokio::sync::Mutex<mpsc::UnboundedReceiver<String>>,
 }
 
-impl Stage {
+impl TestEnvironment {
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let listener = UnixListener::bind(folder.path().join("tell")).unwrap();
-        let (tell, told) = mpsc::unbounded_channel();
-        let (living, started) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let counts = (Arc::clone(&living), Arc::clone(&started));
+        let listener = UnixListener::bind(folder.path().join("events")).unwrap();
+        let (report, events) = mpsc::unbounded_channel();
+        let (running, started) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let counts = (Arc::clone(&running), Arc::clone(&started));
         tokio::spawn(async move {
             while let Ok((socket, _)) = listener.accept().await {
-                tokio::spawn(listen(socket, counts.clone(), tell.clone()));
+                tokio::spawn(listen(socket, counts.clone(), report.clone()));
             }
         });
-        Self { folder, living, started, told: tokio::sync::Mutex::new(told) }
+        Self { folder, running, started, events: tokio::sync::Mutex::new(events) }
     }
 
     /// Configuration entry of a server with these tools.
     pub(crate) fn server(&self, called: &str, tools: &[&str]) -> Value {
-        let program = std::env::current_exe().unwrap();
-        let tell = self.folder.path().join("tell");
-        json!({"command": program, "args": actor::playing(called, tools, tell.to_str().unwrap())})
+        let socket = self.folder.path().join("events");
+        json!({"command": testkit(), "args": ["scripted", called, tools.join(","), socket]})
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -87,26 +84,28 @@ impl Stage {
     }
 
     /// Number of running servers.
-    pub(crate) fn n_living(&self) -> usize {
-        self.living.load(Ordering::SeqCst)
+    pub(crate) fn n_running(&self) -> usize {
+        self.running.load(Ordering::SeqCst)
     }
 
     /// Waits for an event of a server.
-    pub(crate) async fn told(&self, expected: &str) {
-        self.told_one_of(&[expected]).await;
+    pub(crate) async fn wait_for_event(&self, expected: &str) {
+        self.wait_for_one_of(&[expected]).await;
     }
 
     /// Waits for one of several events.
-    pub(crate) async fn told_one_of(&self, expected: &[&str]) {
-        let mut told = self.told.lock().await;
-        let waiting = async { while !expected.contains(&told.recv().await.unwrap().as_str()) {} };
-        time::timeout(LONG, waiting).await.unwrap_or_else(|_| panic!("nobody told: {expected:?}"));
+    pub(crate) async fn wait_for_one_of(&self, expected: &[&str]) {
+        let mut events = self.events.lock().await;
+        let waiting = async { while !expected.contains(&events.recv().await.unwrap().as_str()) {} };
+        time::timeout(TEST_TIMEOUT, waiting)
+            .await
+            .unwrap_or_else(|_| panic!("none of these events: {expected:?}"));
     }
 
     /// Waits for any event.
-    pub(crate) async fn told_anything(&self) {
-        let mut told = self.told.lock().await;
-        time::timeout(LONG, told.recv()).await.expect("somebody tells something");
+    pub(crate) async fn wait_for_any_event(&self) {
+        let mut events = self.events.lock().await;
+        time::timeout(TEST_TIMEOUT, events.recv()).await.expect("an event");
     }
 
     /// Command with its own state directory.
@@ -130,16 +129,21 @@ impl Stage {
     }
 }
 
+/// Returns the path of the testkit.
+pub(crate) fn testkit() -> PathBuf {
+    pegboard_testkit::example::path("testkit")
+}
+
 /// Program under test.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_pegboard");
 
 async fn listen(
     mut socket: UnixStream,
-    (living, started): (Arc<AtomicUsize>, Arc<AtomicUsize>),
-    tell: mpsc::UnboundedSender<String>,
+    (running, started): (Arc<AtomicUsize>, Arc<AtomicUsize>),
+    report: mpsc::UnboundedSender<String>,
 ) {
     started.fetch_add(1, Ordering::SeqCst);
-    living.fetch_add(1, Ordering::SeqCst);
+    running.fetch_add(1, Ordering::SeqCst);
     let (reader, mut writer) = socket.split();
     let mut lines = BufReader::new(reader).lines();
     let mut called = String::new();
@@ -148,17 +152,17 @@ async fn listen(
             name.clone_into(&mut called);
             let _ = writer.write_all(b"!").await;
         }
-        let _ = tell.send(line);
+        let _ = report.send(line);
     }
-    living.fetch_sub(1, Ordering::SeqCst);
-    let _ = tell.send(format!("{called} gone"));
+    running.fetch_sub(1, Ordering::SeqCst);
+    let _ = report.send(format!("{called} gone"));
 }
 
 /// A gateway over HTTP.
 pub(crate) struct Endpoint {
     pub(crate) address: String,
     pub(crate) child: Child,
-    said: tokio::sync::Mutex<mpsc::UnboundedReceiver<String>>,
+    lines: tokio::sync::Mutex<mpsc::UnboundedReceiver<String>>,
 }
 
 impl Endpoint {
@@ -176,27 +180,27 @@ impl Endpoint {
             }
             panic!("it does not serve: {}", before.join("\n"));
         };
-        let address = time::timeout(LONG, ready).await.unwrap();
+        let address = time::timeout(TEST_TIMEOUT, ready).await.unwrap();
         // Keep reading, so that the process does not block.
-        let (say, heard) = mpsc::unbounded_channel();
+        let (send_line, lines) = mpsc::unbounded_channel();
         tokio::spawn(async move {
             while let Ok(Some(line)) = said.next_line().await {
-                let _ = say.send(line);
+                let _ = send_line.send(line);
             }
         });
-        Self { address, child, said: tokio::sync::Mutex::new(heard) }
+        Self { address, child, lines: tokio::sync::Mutex::new(lines) }
     }
 
     /// Reads standard error up to a line with this prefix.
-    pub(crate) async fn says(&self, begins: &str) -> String {
-        let mut said = self.said.lock().await;
+    pub(crate) async fn wait_for_line(&self, begins: &str) -> String {
+        let mut received = self.lines.lock().await;
         let mut lines = Vec::new();
         let saying = async {
             while lines.last().is_none_or(|line: &String| !line.starts_with(begins)) {
-                lines.push(said.recv().await.unwrap());
+                lines.push(received.recv().await.unwrap());
             }
         };
-        let is_said = time::timeout(LONG, saying).await.is_ok();
+        let is_said = time::timeout(TEST_TIMEOUT, saying).await.is_ok();
         assert!(is_said, "it does not say {begins:?}, but {lines:?}");
         lines.join("\n")
     }
@@ -206,43 +210,43 @@ impl Endpoint {
         format!("http://{}/mcp{profile}", self.address)
     }
 
-    pub(crate) async fn client(&self, profile: Option<&str>, era: Era) -> (McpClient, Arc<Ears>) {
+    pub(crate) async fn client(&self, profile: Option<&str>, era: Era) -> (McpClient, Arc<RecordingHandler>) {
         let options = HttpOptions::new(self.url(profile).parse().unwrap());
-        introduce(pegboard::wire::http::client::connect(options).unwrap(), era).await
+        handshake(pegboard::wire::http::client::connect(options).unwrap(), era).await
     }
 }
 
 /// A client and its gateway.
-pub(crate) struct Seat {
+pub(crate) struct ConnectedClient {
     pub(crate) client: McpClient,
-    pub(crate) ears: Arc<Ears>,
+    pub(crate) handler: Arc<RecordingHandler>,
     pub(crate) era: Era,
-    pub(crate) stage: Stage,
+    pub(crate) environment: TestEnvironment,
     pub(crate) gateway: Child,
 }
 
-impl Seat {
+impl ConnectedClient {
     /// Starts a gateway and connects a client.
-    pub(crate) async fn take(
-        stage: Stage,
+    pub(crate) async fn connect(
+        environment: TestEnvironment,
         file: &Path,
         profile: Option<&str>,
-        way: (Transport, Era),
+        kind: (Transport, Era),
     ) -> Self {
-        Self::take_with(stage, file, profile, way, &[]).await
+        Self::connect_with(environment, file, profile, kind, &[]).await
     }
 
-    /// Same as `take`, with environment variables.
-    pub(crate) async fn take_with(
-        stage: Stage,
+    /// Same as `connect`, with environment variables.
+    pub(crate) async fn connect_with(
+        environment: TestEnvironment,
         file: &Path,
         profile: Option<&str>,
         (transport, era): (Transport, Era),
-        environment: &[(&str, &str)],
+        variables: &[(&str, &str)],
     ) -> Self {
-        let mut command = stage.serving(file);
-        command.envs(environment.iter().copied());
-        let (client, ears, gateway) = match transport {
+        let mut command = environment.serving(file);
+        command.envs(variables.iter().copied());
+        let (client, handler, gateway) = match transport {
             Transport::Stdio => {
                 command.arg("--stdio").args(profile.iter().flat_map(|profile| ["--profile", profile]));
                 let mut child = command
@@ -253,54 +257,57 @@ impl Seat {
                     .unwrap();
                 let (output, input) = (child.stdout.take().unwrap(), child.stdin.take().unwrap());
                 let (link, _) = line_transport(output, input, InputLimits::client());
-                let (client, ears) = introduce(link, era).await;
-                (client, ears, child)
+                let (client, handler) = handshake(link, era).await;
+                (client, handler, child)
             }
             Transport::Http => {
                 command.args(["--http", "127.0.0.1:0"]);
                 let endpoint = Endpoint::start(command).await;
-                let (client, ears) = endpoint.client(profile, era).await;
-                (client, ears, endpoint.child)
+                let (client, handler) = endpoint.client(profile, era).await;
+                (client, handler, endpoint.child)
             }
         };
         // Listing the tools starts the servers whose tools are listed directly.
         listed(&client).await;
-        Self { client, ears, era, stage, gateway }
+        Self { client, handler, era, environment, gateway }
     }
 }
 
-/// Runs a test with all combinations of transport and era.
-pub(crate) async fn everywhere(
-    configuration: impl Fn(&Stage) -> Value,
+/// Runs a test with all combinations of transport and era, concurrently.
+pub(crate) async fn with_every_client(
+    configuration: impl Fn(&TestEnvironment) -> Value,
     profile: Option<&str>,
-    scene: impl AsyncFn(&Seat),
+    test: impl AsyncFn(&ConnectedClient),
 ) {
-    for way in WAYS {
-        let stage = Stage::new();
-        let file = stage.write("workbench-config.json", &configuration(&stage).to_string());
-        let seat = Seat::take(stage, &file, profile, way).await;
-        time::timeout(LONG, scene(&seat)).await.unwrap_or_else(|_| panic!("{way:?} takes too long"));
-    }
+    let (configuration, test) = (&configuration, &test);
+    let tests = CLIENT_KINDS.map(async |kind| {
+        let environment = TestEnvironment::new();
+        let file = environment.write("workbench-config.json", &configuration(&environment).to_string());
+        let connected = ConnectedClient::connect(environment, &file, profile, kind).await;
+        let timed = time::timeout(TEST_TIMEOUT, test(&connected)).await;
+        timed.unwrap_or_else(|_| panic!("{kind:?} takes too long"));
+    });
+    join_all(tests).await;
 }
 
-async fn introduce(link: Link, era: Era) -> (McpClient, Arc<Ears>) {
-    let ears = Arc::new(Ears::default());
+async fn handshake(link: Link, era: Era) -> (McpClient, Arc<RecordingHandler>) {
+    let handler = Arc::new(RecordingHandler::default());
     let capabilities = RawJson::from(json!({"elicitation": {"form": {}, "url": {}}}));
     let options = ClientOptions { era: Some(era), capabilities, ..ClientOptions::new("test", "1") };
-    (McpClient::connect(link, ears.clone(), options).await.unwrap(), ears)
+    (McpClient::connect(link, handler.clone(), options).await.unwrap(), handler)
 }
 
 /// A client that answers elicitations and records messages.
 #[derive(Default)]
-pub(crate) struct Ears(Mutex<Vec<String>>);
+pub(crate) struct RecordingHandler(Mutex<Vec<String>>);
 
-impl Ears {
-    pub(crate) fn heard(&self) -> Vec<String> {
+impl RecordingHandler {
+    pub(crate) fn recorded(&self) -> Vec<String> {
         self.0.lock().unwrap().clone()
     }
 }
 
-impl InboundHandler for Ears {
+impl InboundHandler for RecordingHandler {
     fn request(&self, inbound: InboundRequest) -> BoxFuture<'static, Result<RawJson, RpcError>> {
         self.0.lock().unwrap().push(inbound.request.method.to_string());
         let answer = match &*inbound.request.method {

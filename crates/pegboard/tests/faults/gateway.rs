@@ -19,10 +19,10 @@ use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::processes::{LONG, Marker, peak_memory};
+use crate::processes::{Marker, TEST_TIMEOUT, peak_memory};
 
 /// A running gateway; killed on drop.
-pub(crate) struct Host {
+pub(crate) struct GatewayProcess {
     child: Child,
     client: McpClient,
     log: JoinHandle<String>,
@@ -42,7 +42,7 @@ pub(crate) struct Answer {
     pub(crate) progress: Vec<String>,
 }
 
-impl Host {
+impl GatewayProcess {
     /// Starts a gateway with these servers, by name.
     pub(crate) async fn start(marker: &Marker, servers: &Value) -> Self {
         let settings = NamedTempFile::new().unwrap();
@@ -74,7 +74,10 @@ impl Host {
             capabilities: RawJson::from(json!({"elicitation": {}})),
             ..ClientOptions::new("faults", "1")
         };
-        let client = timeout(LONG, McpClient::connect(link, Arc::new(Ada), options)).await.unwrap().unwrap();
+        let client = timeout(TEST_TIMEOUT, McpClient::connect(link, Arc::new(AnsweringHandler), options))
+            .await
+            .unwrap()
+            .unwrap();
         let idle_memory = peak_memory(child.id().unwrap());
         Self { child, client, log, idle_memory, _settings: settings, _state: state }
     }
@@ -102,7 +105,7 @@ impl Host {
                 }
             }
         };
-        timeout(LONG, answering).await.unwrap_or_else(|_| panic!("{tool} is not answered"))
+        timeout(TEST_TIMEOUT, answering).await.unwrap_or_else(|_| panic!("{tool} is not answered"))
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -115,7 +118,7 @@ impl Host {
     }
 
     /// Unexpected messages.
-    pub(crate) fn oddities(&self) -> ConnectionStats {
+    pub(crate) fn connection_stats(&self) -> ConnectionStats {
         self.client.connection().stats()
     }
 
@@ -123,8 +126,11 @@ impl Host {
     pub(crate) async fn end(self) -> String {
         let Self { mut child, client, log, .. } = self;
         drop(client);
-        let exit = timeout(LONG + LONG, child.wait()).await.expect("the host does not end").unwrap();
-        assert!(exit.success(), "the host ended with {exit}");
+        let exit = timeout(TEST_TIMEOUT + TEST_TIMEOUT, child.wait())
+            .await
+            .expect("the gateway does not end")
+            .unwrap();
+        assert!(exit.success(), "the gateway ended with {exit}");
         log.await.unwrap()
     }
 }
@@ -141,9 +147,9 @@ impl Answer {
 }
 
 /// A client that answers elicitations with a name.
-struct Ada;
+struct AnsweringHandler;
 
-impl InboundHandler for Ada {
+impl InboundHandler for AnsweringHandler {
     fn request(&self, inbound: InboundRequest) -> BoxFuture<'static, Result<RawJson, RpcError>> {
         ready(match &*inbound.request.method {
             "elicitation/create" => {

@@ -12,31 +12,35 @@ use tokio::process::Child;
 use tokio::time;
 
 use crate::guards::{INITIALIZE, post};
-use crate::stage::{Endpoint, LONG, Seat, Stage, Transport, WAYS, call, everywhere, text};
+use crate::harness::{
+    CLIENT_KINDS, ConnectedClient, Endpoint, TEST_TIMEOUT, TestEnvironment, Transport, call, text,
+    with_every_client,
+};
 
 /// Time within which a server must see a cancellation: shorter than any timeout, and long enough for tests that run
 /// in parallel.
 const SOON: Duration = Duration::from_secs(4);
 
-fn patient(stage: &Stage) -> Value {
-    let servers = json!({"s": stage.server("s", &["hang", "x"]), "other": stage.server("other", &["x"])});
+fn patient(environment: &TestEnvironment) -> Value {
+    let servers =
+        json!({"s": environment.server("s", &["hang", "x"]), "other": environment.server("other", &["x"])});
     json!({"toolboxes": {"t": {"description": "T", "mcpServers": servers}}})
 }
 
-async fn hang(client: &McpClient, stage: &Stage) -> PendingRequest {
+async fn hang(client: &McpClient, environment: &TestEnvironment) -> PendingRequest {
     let params = Some(RawJson::from(json!({"name": "s__hang", "arguments": {}})));
     let hanging = client.request("tools/call", params, RequestOptions::default()).await.unwrap();
-    stage.told("s hangs").await;
+    environment.wait_for_event("s hangs").await;
     hanging
 }
 
 #[tokio::test]
 async fn a_canceled_call_is_canceled_at_the_server() {
-    everywhere(patient, Some("flat"), async |seat| {
-        drop(hang(&seat.client, &seat.stage).await);
-        time::timeout(SOON, seat.stage.told("s cancelled")).await.unwrap();
-        assert_eq!(text(&call(&seat.client, "s__x", json!({})).await), "s/x {}");
-        assert_eq!(seat.stage.n_living(), seat.stage.n_started());
+    with_every_client(patient, Some("flat"), async |connected| {
+        drop(hang(&connected.client, &connected.environment).await);
+        time::timeout(SOON, connected.environment.wait_for_event("s cancelled")).await.unwrap();
+        assert_eq!(text(&call(&connected.client, "s__x", json!({})).await), "s/x {}");
+        assert_eq!(connected.environment.n_running(), connected.environment.n_started());
     })
     .await;
 }
@@ -44,22 +48,23 @@ async fn a_canceled_call_is_canceled_at_the_server() {
 #[tokio::test]
 async fn calls_of_a_lost_client_are_canceled_at_the_server() {
     // Over HTTP a session outlives its connection.
-    for way in WAYS.into_iter().filter(|way| *way != (Transport::Http, Era::Session)) {
-        let stage = Stage::new();
-        let file = stage.write("workbench-config.json", &patient(&stage).to_string());
+    for kind in CLIENT_KINDS.into_iter().filter(|kind| *kind != (Transport::Http, Era::Session)) {
+        let environment = TestEnvironment::new();
+        let file = environment.write("workbench-config.json", &patient(&environment).to_string());
         let client_side = runtime();
         let vanishing = client_side.spawn(async move {
-            let Seat { client, stage, gateway, .. } = Seat::take(stage, &file, Some("flat"), way).await;
-            let hanging = hang(&client, &stage).await;
+            let ConnectedClient { client, environment, gateway, .. } =
+                ConnectedClient::connect(environment, &file, Some("flat"), kind).await;
+            let hanging = hang(&client, &environment).await;
             // The process is killed.
             std::mem::forget((client, hanging));
-            (stage, gateway)
+            (environment, gateway)
         });
-        let (stage, _gateway) = vanishing.await.unwrap();
+        let (environment, _gateway) = vanishing.await.unwrap();
         client_side.shutdown_background();
         // A stdio gateway exits with its client, and so do its servers.
-        let heard = time::timeout(SOON, stage.told_one_of(&["s cancelled", "s gone"])).await;
-        assert!(heard.is_ok(), "{way:?}");
+        let heard = time::timeout(SOON, environment.wait_for_one_of(&["s cancelled", "s gone"])).await;
+        assert!(heard.is_ok(), "{kind:?}");
     }
 }
 
@@ -70,9 +75,9 @@ fn runtime() -> tokio::runtime::Runtime {
 
 #[tokio::test]
 async fn calls_of_a_closed_session_are_canceled_at_the_server() {
-    let stage = Stage::new();
-    let file = stage.write("workbench-config.json", &patient(&stage).to_string());
-    let mut command = stage.serving(&file);
+    let environment = TestEnvironment::new();
+    let file = environment.write("workbench-config.json", &patient(&environment).to_string());
+    let mut command = environment.serving(&file);
     command.args(["--http", "127.0.0.1:0", "--profile", "flat"]);
     let endpoint = Endpoint::start(command).await;
     let url = endpoint.url(None);
@@ -80,10 +85,10 @@ async fn calls_of_a_closed_session_are_canceled_at_the_server() {
     let call = r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"s__hang","arguments":{}}}"#;
     let named = [("mcp-session-id", session.as_str())];
     let ending = async {
-        stage.told("s hangs").await;
+        environment.wait_for_event("s hangs").await;
         let request = reqwest::Client::new().delete(&url).header("mcp-session-id", &session);
         assert_eq!(request.send().await.unwrap().status(), 204);
-        time::timeout(SOON, stage.told("s cancelled")).await.unwrap();
+        time::timeout(SOON, environment.wait_for_event("s cancelled")).await.unwrap();
     };
     // A call without a session may or may not be answered.
     tokio::select! {
@@ -115,42 +120,44 @@ async fn servers_stop_with_the_gateway() {
         (End::ClientLeaves, Transport::Stdio, Some(0)),
         (End::Signal(Signal::KILL), Transport::Http, None),
     ] {
-        let stage = Stage::new();
-        let file = stage.write("workbench-config.json", &patient(&stage).to_string());
-        let seat = Seat::take(stage, &file, Some("flat"), (transport, Era::Session)).await;
+        let environment = TestEnvironment::new();
+        let file = environment.write("workbench-config.json", &patient(&environment).to_string());
+        let connected =
+            ConnectedClient::connect(environment, &file, Some("flat"), (transport, Era::Session)).await;
         for server in ["s", "other"] {
-            call(&seat.client, &format!("{server}__x"), json!({})).await;
+            call(&connected.client, &format!("{server}__x"), json!({})).await;
         }
-        let Seat { client, stage, mut gateway, .. } = seat;
-        assert_eq!(stage.n_living(), 2);
+        let ConnectedClient { client, environment, mut gateway, .. } = connected;
+        assert_eq!(environment.n_running(), 2);
         match end {
             End::Signal(kind) => signal(&gateway, kind),
             End::ClientLeaves => drop(client),
         }
-        let status = time::timeout(LONG, gateway.wait()).await.unwrap().unwrap();
+        let status = time::timeout(TEST_TIMEOUT, gateway.wait()).await.unwrap().unwrap();
         assert_eq!(status.code(), code, "{end:?}");
-        while stage.n_living() > 0 {
-            stage.told_anything().await;
+        while environment.n_running() > 0 {
+            environment.wait_for_any_event().await;
         }
     }
 }
 
 #[tokio::test]
 async fn a_killed_gateway_leaves_the_calls_that_it_had_logged() {
-    let stage = Stage::new();
-    let file = stage.write("workbench-config.json", &patient(&stage).to_string());
-    let seat = Seat::take(stage, &file, Some("flat"), (Transport::Http, Era::Session)).await;
-    let path = seat.stage.folder().join("state").join("pegboard.db");
+    let environment = TestEnvironment::new();
+    let file = environment.write("workbench-config.json", &patient(&environment).to_string());
+    let connected =
+        ConnectedClient::connect(environment, &file, Some("flat"), (Transport::Http, Era::Session)).await;
+    let path = connected.environment.folder().join("state").join("pegboard.db");
     let calls = async |log: &Database| {
         let query = CallQuery { limit: usize::MAX, ..CallQuery::default() };
         log.calls(query, SystemTime::now()).await.unwrap()
     };
-    // Nobody reads the log through the gateway, which would write it at once.
+    // A read through the gateway would write the log at once.
     let log = Database::open(&path).unwrap();
     let mut n_made = 0;
     let making = async {
         loop {
-            call(&seat.client, "s__x", json!({})).await;
+            call(&connected.client, "s__x", json!({})).await;
             n_made += 1;
         }
     };
@@ -158,7 +165,7 @@ async fn a_killed_gateway_leaves_the_calls_that_it_had_logged() {
         while calls(&log).await.len() < 20 {
             tokio::task::yield_now().await;
         }
-        signal(&seat.gateway, Signal::KILL);
+        signal(&connected.gateway, Signal::KILL);
     };
     let killed = async {
         tokio::select! {
@@ -166,8 +173,8 @@ async fn a_killed_gateway_leaves_the_calls_that_it_had_logged() {
             () = logging => {}
         }
     };
-    time::timeout(LONG, killed).await.unwrap();
-    let Seat { mut gateway, stage: _stage, .. } = seat;
+    time::timeout(TEST_TIMEOUT, killed).await.unwrap();
+    let ConnectedClient { mut gateway, environment: _environment, .. } = connected;
     gateway.wait().await.unwrap();
     drop(log);
 

@@ -1,0 +1,7 @@
+//! The testkit, built with the tests that start it.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    pegboard_testkit::cli::main()
+}
