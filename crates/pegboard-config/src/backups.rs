@@ -21,6 +21,22 @@ const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(20);
 const MAX_RECORDS: usize = 1_000;
 
 /// Recorded changes of clients' files.
+///
+/// ```
+/// use pegboard_config::backups::Backups;
+/// use pegboard_config::clients::find_client;
+/// use pegboard_config::edit::FileChange;
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("mcp.json");
+/// std::fs::write(&path, "{}")?;
+/// let mut backups = Backups::open_locked(&folder.path().join("backups"))?;
+/// let change = FileChange { path: path.clone(), old: Some("{}".to_owned()), new: "[]".to_owned() };
+/// backups.write(find_client("cursor").unwrap(), &change)?;
+/// let original = backups.original(&path)?.unwrap();
+/// backups.restore(&path, &original)?;
+/// assert_eq!(std::fs::read_to_string(&path)?, "{}");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Backups {
     folder: PathBuf,
     records: Vec<BackupRecord>,

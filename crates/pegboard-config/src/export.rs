@@ -47,6 +47,19 @@ pub struct ExpandedServers {
 }
 
 /// Configuration file of a client, opened for an edit.
+///
+/// ```
+/// use pegboard_config::clients::find_client;
+/// use pegboard_config::export::{ClientConfigFile, ClientEntry, ServeTarget};
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("mcp.json");
+/// let cursor = find_client("cursor").unwrap();
+/// let target = ServeTarget::Url("http://127.0.0.1:7332/mcp".to_owned());
+/// let mut file = ClientConfigFile::open(cursor, &path)?;
+/// file.register(&[ClientEntry::pegboard(cursor, &target)?])?;
+/// assert!(file.change().has_effect());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct ClientConfigFile {
     /// Client that the file belongs to.
     pub client: &'static KnownClient,

@@ -15,6 +15,21 @@ pub use sources::{ImportSource, ImportSources};
 pub use take_over::Takeover;
 
 /// Import of entries into a configuration file. Nothing is written.
+///
+/// ```
+/// use pegboard_config::clients::Platform;
+/// use pegboard_config::import::{Import, ImportOutcome, ImportSources};
+/// use pegboard_config::{ConfigFile, SourceSpec, SpecContext};
+/// # let folder = tempfile::tempdir()?;
+/// # let folder = folder.path();
+/// std::fs::write(folder.join("mcp.json"), r#"{"mcpServers": {"notes": {"command": "notes-server"}}}"#)?;
+/// let context = SpecContext { folder, environment: &|_| None, platform: Platform::Linux, toolbox: None };
+/// let sources = ImportSources::of(&[SourceSpec::File(folder.join("mcp.json"))], &context)?;
+/// let import = Import::new(ConfigFile::open(&folder.join("pegboard.yaml"), &|_| None)?, sources)?;
+/// assert_eq!(import.items[0].outcome, ImportOutcome::New("notes".to_owned()));
+/// assert_eq!(import.file.change().new, "mcpServers:\n  notes:\n    command: notes-server\n");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Import<'e> {
     /// The file with the new entries.
     pub file: ConfigFile<'e>,
