@@ -18,6 +18,7 @@ mod linux {
     use std::sync::Arc;
     use std::time::Duration;
 
+    use pegboard_core::settings::mcp::{Secret, ServerProgram};
     use pegboard_providers::process::{CommandSpec, GracePeriods, Process, SupervisorCommand};
     use pegboard_testkit::fixture::Fixture;
     use pegboard_wire::link::InputLimits;
@@ -142,14 +143,16 @@ mod linux {
         let program = std::env::current_exe().unwrap();
         let mark = "PEGBOARD_TEST_MARK";
         let spec = CommandSpec {
-            args: vec!["hostile".to_owned()],
-            env: [(mark.to_owned(), std::env::var(mark).unwrap())].into_iter().collect(),
+            program: ServerProgram {
+                args: vec!["hostile".to_owned()],
+                env: [(mark.to_owned(), Secret::new(std::env::var(mark).unwrap()))].into_iter().collect(),
+                ..ServerProgram::new(program.to_str().unwrap())
+            },
             supervisor: Some(SupervisorCommand {
                 program: program.clone(),
                 arguments: vec!["supervisor".into()],
             }),
             grace: GracePeriods { close: Duration::from_millis(200), terminate: Duration::from_millis(300) },
-            ..CommandSpec::new(program.to_str().unwrap())
         };
         let (_process, _stdin, stdout) = Process::start(&spec).unwrap();
         let mut lines = tokio::io::BufReader::new(stdout).lines();
