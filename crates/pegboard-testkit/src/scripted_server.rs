@@ -1,4 +1,4 @@
-//! A session-era MCP server whose tools tests name, with events for the test.
+//! A session-era MCP server with the tools that a test names, and events for the test.
 //!
 //! A server reports events to the test through a socket that closes with it.
 

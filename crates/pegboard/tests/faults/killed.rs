@@ -12,7 +12,7 @@ use crate::processes::{Marker, testkit};
 
 /// Number of gateways, and how many run concurrently.
 const N_ROUNDS: u64 = 100;
-const MAX_AT_ONCE: usize = 50;
+const MAX_AT_ONCE: usize = 25;
 /// Latest time of the kill after the start.
 const LATEST: Duration = Duration::from_millis(500);
 
