@@ -15,7 +15,7 @@ use crate::era::{LogLevel, Revision, meta};
 use crate::http;
 use crate::http::client::HttpOptions;
 use crate::http::headers::{self, HeaderParameter};
-use crate::link::{Link, TransportError};
+use crate::link::{Link, MessageTrace, TransportError};
 use crate::message::{Id, Notification, RpcError};
 use crate::pending_request::{PendingRequest, RequestError};
 use pegboard_json::RawJson;
@@ -104,9 +104,9 @@ impl McpClient {
         handler: Arc<dyn InboundHandler>,
         options: ClientOptions,
     ) -> Result<Self, HandshakeError> {
-        let link = link.traced(options.trace_name.as_ref());
-        let connection =
-            Connection::open(link, Arc::new(PingResponder(Arc::clone(&handler))), options.limits);
+        let responder = Arc::new(PingResponder(Arc::clone(&handler)));
+        let trace = MessageTrace::of(options.trace_name.as_ref());
+        let connection = Connection::open_traced(link, responder, options.limits, trace);
         let server = time::timeout(options.handshake_timeout, negotiation::negotiate(&connection, &options))
             .await
             .unwrap_or(Err(HandshakeError::TimedOut(options.handshake_timeout)))?;

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -16,9 +17,13 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tokio::time;
 
-use crate::link::{Arrival, CancelRequest, Letter, Link, TransportError, TransportEvent};
+use crate::http::client::HttpTransport;
+use crate::http::client::call::HttpCall;
+use crate::link::{
+    Arrival, CancelRequest, Letter, Link, LinkKind, MessageTrace, TransportError, TransportEvent,
+};
 use crate::message::{Id, Message, Notification, Request, Response, RpcError};
-use crate::pending_request::{PendingRequest, RequestError, ResponseSlot};
+use crate::pending_request::{PendingRequest, RequestDriver, RequestError, ResponseSlot};
 use pegboard_json::RawJson;
 
 /// Method of the notification that cancels a request.
@@ -102,6 +107,9 @@ pub struct Connection(Arc<ConnectionShared>);
 pub(crate) struct ConnectionShared {
     letters: mpsc::Sender<Letter>,
     cancels: mpsc::UnboundedSender<CancelRequest>,
+    /// The HTTP transport, on which each request is driven by its caller; `None` if messages are multiplexed.
+    http: Option<HttpSide>,
+    trace: Option<MessageTrace>,
     limits: ConnectionLimits,
     next_id: AtomicI64,
     table: Mutex<RequestTable>,
@@ -111,6 +119,18 @@ pub(crate) struct ConnectionShared {
     /// Number of requests of the peer in progress.
     n_inbound: watch::Sender<usize>,
     closed: watch::Sender<Option<TransportError>>,
+}
+
+/// Sends requests over HTTP, and handles what the server sends meanwhile.
+struct HttpSide {
+    transport: Arc<HttpTransport>,
+    handler: Arc<dyn InboundHandler>,
+}
+
+impl fmt::Debug for HttpSide {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpSide").field("transport", &self.transport).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -125,16 +145,37 @@ struct PendingEntry {
     slot: Arc<ResponseSlot>,
     /// The caller's progress token, replaced on the wire by the connection's own.
     token: Option<RawJson>,
-    /// `true` if dropping the request cancels it on the wire. Handshake requests are never cancelled.
-    is_cancellable: bool,
+    cancel: CancelMode,
+}
+
+/// Effect of dropping a request on the wire.
+#[derive(Debug)]
+enum CancelMode {
+    /// None: handshake requests are never cancelled, and closing an HTTP stream may be enough.
+    Silent,
+    /// A `notifications/cancelled`, with these headers.
+    Notify(HeaderMap),
 }
 
 impl Connection {
     /// Opens a connection over a link. Requests of the peer go to `handler`.
     pub fn open(link: Link, handler: Arc<dyn InboundHandler>, limits: ConnectionLimits) -> Self {
-        let shared = Arc::new(ConnectionShared {
-            letters: link.letters,
-            cancels: link.cancels,
+        Self::open_traced(link, handler, limits, None)
+    }
+
+    /// Opens a connection that logs all its messages.
+    pub(crate) fn open_traced(
+        link: Link,
+        handler: Arc<dyn InboundHandler>,
+        limits: ConnectionLimits,
+        trace: Option<MessageTrace>,
+    ) -> Self {
+        let Link { letters, cancels, kind } = link;
+        let shared = |http| ConnectionShared {
+            letters,
+            cancels,
+            http,
+            trace,
             limits,
             next_id: AtomicI64::new(1),
             table: Mutex::default(),
@@ -143,10 +184,21 @@ impl Connection {
             malformed: AtomicU64::new(0),
             n_inbound: watch::Sender::new(0),
             closed: watch::Sender::new(None),
-        });
-        // The task ends with the transport, which ends when the last clone of the connection is dropped.
-        tokio::spawn(dispatch(Arc::downgrade(&shared), link.arrivals, handler));
-        Self(shared)
+        };
+        match kind {
+            LinkKind::Multiplexed { arrivals } => {
+                let shared = Arc::new(shared(None));
+                // The task ends with the transport, which ends when the last clone of the connection is
+                // dropped.
+                tokio::spawn(dispatch(Arc::downgrade(&shared), arrivals, handler));
+                Self(shared)
+            }
+            LinkKind::Http { transport, dispatcher } => {
+                let shared = Arc::new(shared(Some(HttpSide { transport, handler })));
+                dispatcher.start(Arc::downgrade(&shared));
+                Self(shared)
+            }
+        }
     }
 
     /// Sends a request. Ids and progress tokens on the wire are the connection's own.
@@ -168,16 +220,62 @@ impl Connection {
     ) -> Result<PendingRequest, RequestError> {
         let id = self.0.next_id.fetch_add(1, Ordering::Relaxed);
         let (params, token) = replace_progress_token(params, id);
-        let is_cancellable = !matches!(method, "initialize" | "server/discover");
-        let slot = self.0.register_pending(id, token, is_cancellable)?;
+        if let Some(http) = &self.0.http {
+            return self.request_over_http(
+                http,
+                Request::new(Id::Number(id), method, params),
+                token,
+                headers,
+            );
+        }
+        let cancel = match method {
+            "initialize" | "server/discover" => CancelMode::Silent,
+            _ => CancelMode::Notify(HeaderMap::new()),
+        };
+        let slot = self.0.register_pending(id, token, cancel)?;
         // From here on, dropping this future cancels the request.
-        let pending = PendingRequest { id, slot, shared: Arc::clone(&self.0) };
+        let pending = PendingRequest { id, slot, shared: Arc::clone(&self.0), driver: None };
         let message = Message::request(Id::Number(id), method, params);
         let letter = Letter { headers, ..Letter::new(message).about(related_request) };
-        if self.0.letters.send(letter).await.is_err() {
-            return Err(self.send_error().await.into());
-        }
+        self.send(letter).await?;
         Ok(pending)
+    }
+
+    /// Prepares a request that its caller drives.
+    fn request_over_http(
+        &self,
+        http: &HttpSide,
+        request: Request,
+        token: Option<RawJson>,
+        headers: HeaderMap,
+    ) -> Result<PendingRequest, RequestError> {
+        let Id::Number(id) = request.id else { return Err(TransportError::Closed.into()) };
+        let is_handshake = &*request.method == "server/discover";
+        if let Some(trace) = &self.0.trace {
+            trace.sent(&Message::Request(request.clone()));
+        }
+        let call = HttpCall::new(Arc::clone(&self.0), Arc::clone(&http.transport), request, headers);
+        let cancel = match call.cancel_headers().filter(|_| !is_handshake) {
+            Some(headers) => CancelMode::Notify(headers),
+            None => CancelMode::Silent,
+        };
+        let slot = self.0.register_pending(id, token, cancel)?;
+        let driver: RequestDriver = Box::pin(call.run(http.transport.next_turn()));
+        Ok(PendingRequest { id, slot, shared: Arc::clone(&self.0), driver: Some(driver) })
+    }
+
+    /// Queues a message for the transport.
+    async fn send(&self, mut letter: Letter) -> Result<(), TransportError> {
+        if let Some(trace) = &self.0.trace {
+            trace.sent(&letter.message);
+        }
+        if let Some(http) = &self.0.http {
+            letter.turn = http.transport.turn_of(&letter.message);
+        }
+        match self.0.letters.send(letter).await {
+            Ok(()) => Ok(()),
+            Err(_) => Err(self.send_error().await),
+        }
     }
 
     /// Sends a notification; `related_request` is the peer's request that it belongs to.
@@ -186,11 +284,7 @@ impl Connection {
         notification: Notification,
         related_request: Option<Id>,
     ) -> Result<(), TransportError> {
-        let letter = Letter::new(Message::Notification(notification)).about(related_request);
-        match self.0.letters.send(letter).await {
-            Ok(()) => Ok(()),
-            Err(_) => Err(self.send_error().await),
-        }
+        self.send(Letter::new(Message::Notification(notification)).about(related_request)).await
     }
 
     /// Sends a notification, after which the transport may close the stream of the peer's request
@@ -203,11 +297,7 @@ impl Connection {
         retry: Duration,
     ) -> Result<(), TransportError> {
         let letter = Letter::new(Message::Notification(notification)).about(Some(related_request));
-        let letter = Letter { hang_up: Some(retry), ..letter };
-        match self.0.letters.send(letter).await {
-            Ok(()) => Ok(()),
-            Err(_) => Err(self.send_error().await),
-        }
+        self.send(Letter { hang_up: Some(retry), ..letter }).await
     }
 
     /// Returns the reason why the transport accepts no more messages. The transport may end a moment before
@@ -299,6 +389,9 @@ async fn dispatch(
     let mut has_ended = false;
     while let Some(arrival) = arrivals.recv().await {
         let Some(strong) = shared.upgrade() else { return };
+        if let Some(trace) = &strong.trace {
+            trace.received(&arrival.event);
+        }
         // Nothing that awaits the peer may hold the connection: it could not be dropped otherwise.
         let letters = strong.letters.clone();
         match arrival.event {
@@ -354,7 +447,7 @@ impl ConnectionShared {
         &self,
         id: i64,
         token: Option<RawJson>,
-        is_cancellable: bool,
+        cancel: CancelMode,
     ) -> Result<Arc<ResponseSlot>, RequestError> {
         let mut table = self.table();
         if let Some(reason) = &table.closed {
@@ -364,16 +457,49 @@ impl ConnectionShared {
             return Err(RequestError::Overloaded);
         }
         let slot = Arc::new(ResponseSlot::default());
-        table.pending.insert(id, PendingEntry { slot: Arc::clone(&slot), token, is_cancellable });
+        table.pending.insert(id, PendingEntry { slot: Arc::clone(&slot), token, cancel });
         Ok(slot)
     }
 
     /// Removes a pending request, because its handle was dropped, and cancels it on the wire.
     pub(crate) fn cancel_pending(&self, id: i64) {
         let cancelled = self.table().pending.remove(&id);
-        if cancelled.is_some_and(|pending| pending.is_cancellable) {
+        if let Some(CancelMode::Notify(headers)) = cancelled.map(|pending| pending.cancel) {
             // A closed transport has nothing to cancel.
-            let _ = self.cancels.send(CancelRequest { id: Id::Number(id) });
+            let _ = self.cancels.send(CancelRequest { id: Id::Number(id), headers });
+        }
+    }
+
+    /// Handles a message that arrived over HTTP; `related_request` is the request that owns its stream.
+    pub(crate) async fn receive(self: &Arc<Self>, message: Message, related_request: Option<Id>) {
+        let Some(http) = &self.http else { return };
+        if let Some(trace) = &self.trace {
+            trace.message_received(&message);
+        }
+        match message {
+            Message::Response(response) => self.handle_response(response),
+            Message::Notification(notification) => {
+                self.handle_notification(notification, related_request, &*http.handler);
+            }
+            Message::Request(request) => {
+                let rejection = self.serve(request, (related_request, HeaderMap::new()), &http.handler);
+                if let Some(rejection) = rejection {
+                    let _ = self.letters.send(rejection).await;
+                }
+            }
+        }
+    }
+
+    /// Ends a request that was driven over HTTP.
+    pub(crate) fn finish_request(&self, id: &Id, response: Result<Response, TransportError>) {
+        match response {
+            Ok(response) => {
+                if let Some(trace) = &self.trace {
+                    trace.message_received(&Message::Response(response.clone()));
+                }
+                self.complete(id, response.result.map_err(RequestError::Rpc));
+            }
+            Err(error) => self.complete(id, Err(error.into())),
         }
     }
 

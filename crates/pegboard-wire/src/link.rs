@@ -4,6 +4,7 @@
 //! `arrivals`, in order. It ends when the letters end, and closes the connection by dropping its port.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,17 +12,20 @@ use http::HeaderMap;
 use tokio::sync::mpsc;
 use tokio::time;
 
+use crate::http::client::send_order::MessageTurn;
+use crate::http::client::{HttpDispatcher, HttpTransport};
 use crate::message::{Frame, Id, InvalidMessage, Message};
 
 mod traced;
 
+pub(crate) use traced::MessageTrace;
 pub use traced::TARGET as TRACE_TARGET;
 
 /// Capacity of the letter and arrival channels.
-const CAPACITY: usize = 256;
+pub(crate) const CAPACITY: usize = 256;
 
 /// An outgoing message.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Letter {
     /// The message.
     pub message: Message,
@@ -31,12 +35,14 @@ pub struct Letter {
     pub headers: HeaderMap,
     /// Closes the stream after this letter; the peer reconnects after this delay.
     pub hang_up: Option<Duration>,
+    /// Position in the send order, for the HTTP client.
+    pub(crate) turn: Option<MessageTurn>,
 }
 
 impl Letter {
     /// Creates a letter that belongs to no request.
     pub fn new(message: Message) -> Self {
-        Self { message, about: None, headers: HeaderMap::new(), hang_up: None }
+        Self { message, about: None, headers: HeaderMap::new(), hang_up: None, turn: None }
     }
 
     /// Sets the request of the peer that the letter belongs to.
@@ -52,6 +58,8 @@ impl Letter {
 pub struct CancelRequest {
     /// The id of the request.
     pub id: Id,
+    /// HTTP headers, for transports that have them.
+    pub headers: HeaderMap,
 }
 
 /// An incoming event.
@@ -238,7 +246,16 @@ pub(crate) async fn drain_cancels(
 pub struct Link {
     pub(crate) letters: mpsc::Sender<Letter>,
     pub(crate) cancels: mpsc::UnboundedSender<CancelRequest>,
-    pub(crate) arrivals: mpsc::Receiver<Arrival>,
+    pub(crate) kind: LinkKind,
+}
+
+/// The way of requests and their responses.
+#[derive(Debug)]
+pub(crate) enum LinkKind {
+    /// All messages share one stream; the transport drives it.
+    Multiplexed { arrivals: mpsc::Receiver<Arrival> },
+    /// Each request has its own HTTP exchange, driven by its caller.
+    Http { transport: Arc<HttpTransport>, dispatcher: HttpDispatcher },
 }
 
 /// The transport's end of a link.
@@ -259,7 +276,7 @@ pub fn link() -> (Link, Port) {
     let (cancels, cancels_out) = mpsc::unbounded_channel();
     let (arrivals_in, arrivals) = mpsc::channel(CAPACITY);
     (
-        Link { letters, cancels, arrivals },
+        Link { letters, cancels, kind: LinkKind::Multiplexed { arrivals } },
         Port { letters: letters_out, cancels: cancels_out, arrivals: arrivals_in },
     )
 }

@@ -119,6 +119,15 @@ impl Message {
         Self::Response(Response::new(id, result))
     }
 
+    /// Encodes a request.
+    pub(crate) fn encode_request(request: &Request) -> Bytes {
+        let mut length = encode::LengthCounter::default();
+        encode::request(request, &mut length);
+        let mut text = Vec::with_capacity(length.0);
+        encode::request(request, &mut text);
+        text.into()
+    }
+
     /// Decodes one message or a batch.
     ///
     /// Strict about the envelope: exact member names, no duplicates, ids that are strings or integers.

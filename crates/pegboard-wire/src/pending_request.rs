@@ -1,9 +1,12 @@
 //! A pending request: its notifications, in order, and its result.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
+
+use futures_util::future::BoxFuture;
 
 use crate::connection::ConnectionShared;
 use crate::link::TransportError;
@@ -34,12 +37,24 @@ pub enum ResponseEvent {
     End(Result<RawJson, RequestError>),
 }
 
+/// Sends a request and delivers its events to its [`ResponseSlot`].
+pub(crate) type RequestDriver = BoxFuture<'static, ()>;
+
 /// A request without a response yet. Dropping it cancels the request on the wire.
-#[derive(Debug)]
+///
+/// Over HTTP the request makes progress, from the first byte on, only while its events are awaited.
 pub struct PendingRequest {
     pub(crate) id: i64,
     pub(crate) slot: Arc<ResponseSlot>,
     pub(crate) shared: Arc<ConnectionShared>,
+    /// `None` if the transport drives the request, or once it has ended.
+    pub(crate) driver: Option<RequestDriver>,
+}
+
+impl fmt::Debug for PendingRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PendingRequest").field("id", &self.id).finish_non_exhaustive()
+    }
 }
 
 impl PendingRequest {
@@ -50,18 +65,20 @@ impl PendingRequest {
 
     /// Waits for the next event. After the end, returns the end again.
     pub async fn next_event(&mut self) -> ResponseEvent {
-        poll_fn(|context| {
-            let mut state = self.slot.state();
-            if let Some(notification) = state.notifications.pop_front() {
-                return Poll::Ready(ResponseEvent::Notification(notification));
-            }
-            if let Some(end) = &state.end {
-                return Poll::Ready(ResponseEvent::End(end.clone()));
-            }
-            state.waker = Some(context.waker().clone());
-            Poll::Pending
-        })
-        .await
+        poll_fn(|context| self.poll_event(context)).await
+    }
+
+    fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<ResponseEvent> {
+        if let Some(event) = self.slot.next_event() {
+            return Poll::Ready(event);
+        }
+        if let Some(driver) = &mut self.driver
+            && driver.as_mut().poll(context).is_ready()
+        {
+            self.driver = None;
+        }
+        // The driver may have delivered something, and so may other streams of the server.
+        self.slot.poll_event(context)
     }
 
     /// Waits for the result and discards notifications.
@@ -95,7 +112,32 @@ struct SlotState {
     waker: Option<Waker>,
 }
 
+impl SlotState {
+    fn next_event(&mut self) -> Option<ResponseEvent> {
+        match self.notifications.pop_front() {
+            Some(notification) => Some(ResponseEvent::Notification(notification)),
+            None => self.end.clone().map(ResponseEvent::End),
+        }
+    }
+}
+
 impl ResponseSlot {
+    fn next_event(&self) -> Option<ResponseEvent> {
+        self.state().next_event()
+    }
+
+    /// Returns the next event, or wakes the task once there is one.
+    fn poll_event(&self, context: &mut Context<'_>) -> Poll<ResponseEvent> {
+        let mut state = self.state();
+        match state.next_event() {
+            Some(event) => Poll::Ready(event),
+            None => {
+                state.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+
     /// Queues a notification; returns `false` if the request has ended or `max_notifications` are unread.
     pub(crate) fn push_notification(&self, notification: Notification, max_notifications: usize) -> bool {
         let mut state = self.state();

@@ -5,9 +5,10 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use pegboard_core::settings::mcp::{InvalidMcpServer, McpTarget, ResolvedMcpServer};
+use pegboard_wire::http::client::LazyHttpClient;
 
 use super::connect::Connector;
-use super::remote::{HttpConnector, SharedHttpClient, SseConnector, WebSocketConnector};
+use super::remote::{HttpConnector, SseConnector, WebSocketConnector};
 use super::stdio::StdioConnector;
 use super::{McpServer, SharedServer};
 use crate::process::SupervisorCommand;
@@ -32,7 +33,7 @@ use crate::process::SupervisorCommand;
 pub struct ServerPool {
     options: PoolOptions,
     servers: Mutex<HashMap<String, Weak<SharedServer>>>,
-    http_client: SharedHttpClient,
+    http_client: LazyHttpClient,
 }
 
 /// Options for all servers of a pool.

@@ -1,17 +1,16 @@
 //! Connections to servers with a URL.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use pegboard_wire::client::Era;
-use pegboard_wire::http::client::{HttpOptions, connect, shared_client};
+use pegboard_wire::http::client::{HttpOptions, LazyHttpClient, connect};
 use pegboard_wire::http::legacy_client;
 use pegboard_wire::link::{InputLimits, TransportError};
 use pegboard_wire::{client, websocket};
-use reqwest::{Client, Url};
+use reqwest::Url;
 
 use super::connect::{Connector, ConnectorError, EstablishedConnection, HandshakeOptions};
 use pegboard_core::settings::mcp::{InvalidMcpServer, RemoteEndpoint};
@@ -38,13 +37,13 @@ pub struct HttpConnector {
 impl HttpConnector {
     /// Creates a connector with its own HTTP client.
     pub fn new(address: &RemoteEndpoint) -> Result<Self, InvalidMcpServer> {
-        Self::with_client(address, &SharedHttpClient::default())
+        Self::with_client(address, &LazyHttpClient::default())
     }
 
     /// Creates a connector with a shared HTTP client.
     pub(super) fn with_client(
         address: &RemoteEndpoint,
-        http_client: &SharedHttpClient,
+        http_client: &LazyHttpClient,
     ) -> Result<Self, InvalidMcpServer> {
         Ok(Self { options: http_options(address, http_client)?, is_legacy: AtomicBool::new(false) })
     }
@@ -97,13 +96,13 @@ pub struct SseConnector(HttpOptions);
 impl SseConnector {
     /// Creates a connector with its own HTTP client.
     pub fn new(address: &RemoteEndpoint) -> Result<Self, InvalidMcpServer> {
-        Self::with_client(address, &SharedHttpClient::default())
+        Self::with_client(address, &LazyHttpClient::default())
     }
 
     /// Creates a connector with a shared HTTP client.
     pub(super) fn with_client(
         address: &RemoteEndpoint,
-        http_client: &SharedHttpClient,
+        http_client: &LazyHttpClient,
     ) -> Result<Self, InvalidMcpServer> {
         http_options(address, http_client).map(Self)
     }
@@ -163,26 +162,15 @@ async fn connect_legacy(
     Ok(handshake.with_era(Era::Session).connect_over(link).await?.into())
 }
 
-/// HTTP client that is created on first use: loading the system's certificates takes a while.
-#[derive(Default)]
-pub(super) struct SharedHttpClient(OnceLock<Option<Client>>);
-
-impl SharedHttpClient {
-    /// Returns the client. If it cannot be created, each link creates its own and reports the error.
-    fn get(&self) -> Option<Client> {
-        self.0.get_or_init(|| shared_client(CONNECT_TIMEOUT).ok()).clone()
-    }
-}
-
 fn http_options(
     address: &RemoteEndpoint,
-    http_client: &SharedHttpClient,
+    http_client: &LazyHttpClient,
 ) -> Result<HttpOptions, InvalidMcpServer> {
     let url = parse_url(&address.url, ["http", "https"], "https://example.org/mcp")?;
     Ok(HttpOptions {
         headers: headers(address)?,
         connect_timeout: CONNECT_TIMEOUT,
-        client: http_client.get(),
+        client: http_client.clone(),
         ..HttpOptions::new(url)
     })
 }

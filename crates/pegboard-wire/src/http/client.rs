@@ -1,32 +1,39 @@
 //! Streamable HTTP client: every message is a separate POST, in both eras.
 //!
+//! A request is driven by its caller, who awaits its response; notifications, responses and cancellations are
+//! sent by a dispatcher.
+//!
 //! The era follows from the messages: a request with a protocol version in `_meta` is stateless, the answer
 //! to `initialize` starts a session.
 
-mod call;
+pub(crate) mod call;
 pub(crate) mod endpoint;
 mod listen;
+mod pool;
+pub(crate) mod response;
 pub(crate) mod send_order;
 mod session;
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use http::HeaderMap;
-use reqwest::{Response, Url};
+use parking_lot::Mutex;
+use reqwest::Url;
 use tokio::sync::{Semaphore, mpsc};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time;
 use tokio_util::sync::DropGuard;
 
-use crate::connection::cancel_notification;
-use crate::http::client::call::HttpCall;
+use crate::connection::{ConnectionShared, cancel_notification};
 use crate::http::client::endpoint::HttpEndpoint;
-use crate::http::client::send_order::SendOrder;
+use crate::http::client::response::HttpResponse;
+use crate::http::client::send_order::{MessageTurn, SendOrder, SendTurn};
 use crate::http::client::session::HttpClientSession;
-use crate::link::{Arrival, CLOSE_TIMEOUT, CancelRequest, Letter, Link, Port, TransportError, link};
-use crate::message::{Id, Message};
+use crate::link::{CAPACITY, CLOSE_TIMEOUT, CancelRequest, Letter, Link, LinkKind, TransportError};
+use crate::message::Message;
+
+pub use endpoint::LazyHttpClient;
 
 /// Maximum number of requests in flight; more wait for a permit.
 const MAX_IN_FLIGHT: usize = 1_000;
@@ -47,8 +54,8 @@ pub struct HttpOptions {
     pub max_depth: usize,
     /// Time limit for establishing a connection.
     pub connect_timeout: Duration,
-    /// A client to share with others, made by [`shared_client`]; `None` creates one.
-    pub client: Option<reqwest::Client>,
+    /// The client for TLS, HTTP/2 and proxies, shared by all with a clone of it.
+    pub client: LazyHttpClient,
 }
 
 impl HttpOptions {
@@ -60,12 +67,12 @@ impl HttpOptions {
             max_body: crate::MAX_MESSAGE_BYTES,
             max_depth: crate::MAX_DEPTH,
             connect_timeout: Duration::from_secs(10),
-            client: None,
+            client: LazyHttpClient::default(),
         }
     }
 }
 
-/// Creates an HTTP client that several links can share. It follows no redirects and retries no requests.
+/// Creates an HTTP client that follows no redirects and retries no requests.
 pub fn shared_client(connect_timeout: Duration) -> Result<reqwest::Client, TransportError> {
     endpoint::client(connect_timeout)
 }
@@ -73,193 +80,152 @@ pub fn shared_client(connect_timeout: Duration) -> Result<reqwest::Client, Trans
 /// Creates a link to a server that speaks streamable HTTP.
 ///
 /// Nothing is sent before the first message. An unreachable server fails the request, never the link.
-/// Dropping the link cancels the requests in flight and deletes the session, if any.
+/// Dropping the connection deletes the session, if any.
 pub fn connect(options: HttpOptions) -> Result<Link, TransportError> {
-    let endpoint = HttpEndpoint::new(options)?;
-    let (link, Port { letters, cancels, arrivals }) = link();
-    let server = Arc::new(HttpTransport {
-        endpoint,
+    let transport = Arc::new(HttpTransport {
+        endpoint: HttpEndpoint::new(options)?,
         session: HttpClientSession::default(),
         permits: Semaphore::new(MAX_IN_FLIGHT),
-        arrivals,
+        order: Mutex::default(),
     });
-    // The task ends when the link is dropped, at most `CLOSE_TIMEOUT` later.
-    tokio::spawn(HttpDispatcher::new(server).run(letters, cancels));
-    Ok(link)
+    let (letters, queued) = mpsc::channel(CAPACITY);
+    let (cancels, cancelled) = mpsc::unbounded_channel();
+    let dispatcher =
+        HttpDispatcher { transport: Arc::clone(&transport), letters: queued, cancels: cancelled };
+    Ok(Link { letters, cancels, kind: LinkKind::Http { transport, dispatcher } })
 }
 
-/// State shared by all tasks of one transport.
+/// State shared by all requests and tasks of one connection.
 #[derive(Debug)]
-struct HttpTransport {
+pub(crate) struct HttpTransport {
     endpoint: HttpEndpoint,
     session: HttpClientSession,
     permits: Semaphore,
-    arrivals: mpsc::Sender<Arrival>,
+    order: Mutex<SendOrder>,
 }
 
 impl HttpTransport {
-    async fn deliver(&self, arrival: Arrival) {
-        // If the receiver is gone, the link is closing, and this task with it.
-        let _ = self.arrivals.send(arrival).await;
+    /// Returns the turn of a request: after the last notification.
+    pub(crate) fn next_turn(&self) -> SendTurn {
+        self.order.lock().next_turn()
+    }
+
+    /// Returns the turn of a queued message. Later messages wait for a notification, and for nothing else.
+    pub(crate) fn turn_of(&self, message: &Message) -> Option<MessageTurn> {
+        let mut order = self.order.lock();
+        Some(match message {
+            Message::Notification(_) => {
+                let (turn, barrier) = order.barrier();
+                MessageTurn { turn, barrier: Some(barrier) }
+            }
+            Message::Request(_) | Message::Response(_) => {
+                MessageTurn { turn: order.next_turn(), barrier: None }
+            }
+        })
     }
 
     /// Sends a message without a response body; `None` if the server did not accept it.
-    async fn send_oneway(&self, message: &Message, headers: HeaderMap) -> Option<Response> {
-        let headers = self.session.headers_with(headers);
-        self.endpoint.send_oneway(headers, message.encode()).await
+    async fn send_oneway(&self, message: &Message, headers: &HeaderMap) -> Option<HttpResponse> {
+        let own = |all: &mut HeaderMap| {
+            self.session.add_to(all);
+            all.extend(headers.clone());
+        };
+        self.endpoint.send_oneway(own, message.encode()).await
     }
 
-    async fn send_and_drain(&self, message: &Message, headers: HeaderMap) -> SendOutcome {
-        endpoint::drain_if_any(self.send_oneway(message, headers).await).await;
-        SendOutcome::Sent
+    async fn send_and_drain(&self, message: &Message, headers: &HeaderMap) {
+        if let Some(response) = self.send_oneway(message, headers).await {
+            response.drain().await;
+        }
     }
 }
 
-/// Sends messages, in order where order matters, and tracks requests in flight.
-struct HttpDispatcher {
-    server: Arc<HttpTransport>,
-    order: SendOrder,
-    tasks: JoinSet<SendOutcome>,
-    in_flight: HashMap<Id, InFlightRequest>,
-    listener: JoinSet<()>,
-}
-
-/// A request in flight.
-struct InFlightRequest {
-    task: AbortHandle,
-    /// Headers of the message that cancels it; `None` if it is not cancelled by a message.
-    cancel_headers: Option<HeaderMap>,
+/// Sends notifications, responses and cancellations, in order where order matters.
+#[derive(Debug)]
+pub(crate) struct HttpDispatcher {
+    transport: Arc<HttpTransport>,
+    letters: mpsc::Receiver<Letter>,
+    cancels: mpsc::UnboundedReceiver<CancelRequest>,
 }
 
 /// Result of a finished task.
 enum SendOutcome {
-    RequestDone(Id),
     Sent,
     /// The server has accepted `notifications/initialized`, so it may send messages of its own. Later
     /// messages wait until its stream is open.
-    SessionStarted(DropGuard),
+    SessionStarted(Option<DropGuard>),
 }
 
 impl HttpDispatcher {
-    fn new(server: Arc<HttpTransport>) -> Self {
-        Self {
-            server,
-            order: SendOrder::default(),
-            tasks: JoinSet::new(),
-            in_flight: HashMap::new(),
-            listener: JoinSet::new(),
-        }
+    /// Starts the dispatcher, which ends when the connection is dropped, at most `CLOSE_TIMEOUT` later.
+    pub(crate) fn start(self, connection: Weak<ConnectionShared>) {
+        tokio::spawn(self.run(connection));
     }
 
-    async fn run(
-        mut self,
-        mut letters: mpsc::Receiver<Letter>,
-        mut cancels: mpsc::UnboundedReceiver<CancelRequest>,
-    ) {
+    async fn run(self, connection: Weak<ConnectionShared>) {
+        let Self { transport, mut letters, mut cancels } = self;
+        let mut tasks = JoinSet::new();
+        let mut listener = JoinSet::new();
         loop {
             tokio::select! {
                 // A request is cancelled after it was sent, so messages come first.
                 biased;
-                letter = letters.recv(), if self.tasks.len() < MAX_TASKS => match letter {
-                    Some(letter) => self.send(letter),
+                letter = letters.recv(), if tasks.len() < MAX_TASKS => match letter {
+                    Some(letter) => {
+                        tasks.spawn(send(Arc::clone(&transport), letter));
+                    }
                     None => break,
                 },
-                cancel = cancels.recv() => match cancel {
-                    Some(cancel) => self.cancel(&cancel),
-                    None => break,
-                },
-                Some(done) = self.tasks.join_next() => match done {
-                    Ok(done) => self.on_task_done(done),
-                    // The request was cancelled.
-                    Err(_aborted) => {}
-                },
+                Some(cancel) = cancels.recv() => {
+                    tasks.spawn(send_cancel(Arc::clone(&transport), cancel));
+                }
+                Some(done) = tasks.join_next() => {
+                    if let Ok(SendOutcome::SessionStarted(barrier)) = done {
+                        // The previous listener, if any, ends with its set.
+                        listener = JoinSet::new();
+                        listener.spawn(listen::listen(Arc::clone(&transport), connection.clone(), barrier));
+                    }
+                }
             }
         }
         while let Ok(cancel) = cancels.try_recv() {
-            self.cancel(&cancel);
+            tasks.spawn(send_cancel(Arc::clone(&transport), cancel));
         }
-        self.shut_down().await;
-    }
-
-    fn send(&mut self, letter: Letter) {
-        let Letter { message, headers, .. } = letter;
-        let server = Arc::clone(&self.server);
-        match message {
-            Message::Request(request) => {
-                let turn = self.order.next_turn();
-                let id = request.id.clone();
-                let call = HttpCall::new(server, request, headers);
-                let cancel_headers = call.cancel_headers();
-                let task = self.tasks.spawn(async move {
-                    turn.wait().await;
-                    SendOutcome::RequestDone(call.run().await)
-                });
-                self.in_flight.insert(id, InFlightRequest { task, cancel_headers });
-            }
-            Message::Notification(notification) => {
-                let is_initialized = &*notification.method == "notifications/initialized";
-                let message = Message::Notification(notification);
-                let (turn, done) = self.order.barrier();
-                self.tasks.spawn(async move {
-                    turn.wait().await;
-                    let Some(response) = server.send_oneway(&message, headers).await else {
-                        return SendOutcome::Sent;
-                    };
-                    if is_initialized {
-                        endpoint::drain(response).await;
-                        return SendOutcome::SessionStarted(done);
-                    }
-                    drop(done);
-                    endpoint::drain(response).await;
-                    SendOutcome::Sent
-                });
-            }
-            Message::Response(_) => {
-                let turn = self.order.next_turn();
-                self.tasks.spawn(async move {
-                    turn.wait().await;
-                    server.send_and_drain(&message, headers).await
-                });
-            }
-        }
-    }
-
-    fn cancel(&mut self, cancel: &CancelRequest) {
-        let Some(in_flight) = self.in_flight.remove(&cancel.id) else { return };
-        in_flight.task.abort();
-        if let Some(headers) = in_flight.cancel_headers {
-            let server = Arc::clone(&self.server);
-            let message = cancel_notification(cancel);
-            self.tasks.spawn(async move { server.send_and_drain(&message, headers).await });
-        }
-    }
-
-    fn on_task_done(&mut self, done: SendOutcome) {
-        match done {
-            SendOutcome::RequestDone(id) => {
-                self.in_flight.remove(&id);
-            }
-            SendOutcome::Sent => {}
-            SendOutcome::SessionStarted(send_barrier) => {
-                // The previous listener, if any, ends with its set.
-                self.listener = JoinSet::new();
-                self.listener.spawn(listen::listen(Arc::clone(&self.server), send_barrier));
-            }
-        }
-    }
-
-    /// Cancels requests in flight and deletes the session.
-    async fn shut_down(mut self) {
-        self.listener.abort_all();
-        for in_flight in self.in_flight.values() {
-            in_flight.task.abort();
-        }
+        listener.abort_all();
         let shutting_down = async {
-            while self.tasks.join_next().await.is_some() {}
-            if let Some(headers) = self.server.session.end() {
-                self.server.endpoint.delete(headers).await;
+            while tasks.join_next().await.is_some() {}
+            if let Some(headers) = transport.session.end() {
+                transport.endpoint.delete(&headers).await;
             }
         };
         let _ = time::timeout(CLOSE_TIMEOUT, shutting_down).await;
     }
+}
+
+/// Sends a message after those that it must follow.
+async fn send(transport: Arc<HttpTransport>, letter: Letter) -> SendOutcome {
+    let Letter { message, headers, turn, .. } = letter;
+    let barrier = match turn {
+        Some(MessageTurn { turn, barrier }) => {
+            turn.wait().await;
+            barrier
+        }
+        None => None,
+    };
+    let starts_session = matches!(&message, Message::Notification(notification)
+        if &*notification.method == "notifications/initialized");
+    let Some(response) = transport.send_oneway(&message, &headers).await else { return SendOutcome::Sent };
+    if starts_session {
+        response.drain().await;
+        return SendOutcome::SessionStarted(barrier);
+    }
+    drop(barrier);
+    response.drain().await;
+    SendOutcome::Sent
+}
+
+/// Tells the server that a request was cancelled.
+async fn send_cancel(transport: Arc<HttpTransport>, cancel: CancelRequest) -> SendOutcome {
+    transport.send_and_drain(&cancel_notification(&cancel), &cancel.headers).await;
+    SendOutcome::Sent
 }

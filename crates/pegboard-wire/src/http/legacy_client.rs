@@ -47,7 +47,7 @@ pub fn connect(options: HttpOptions) -> Result<Link, TransportError> {
 
 /// Opens the event stream and reads the endpoint for messages from it.
 async fn open(endpoint: &HttpEndpoint) -> Result<(SseStream, HttpEndpoint), TransportError> {
-    let response = endpoint.get(HeaderMap::new(), None).await?;
+    let response = endpoint.get(&HeaderMap::new(), None).await?;
     if !response.status().is_success() {
         return Err(endpoint.error_response(response).await.into_error());
     }
@@ -170,16 +170,21 @@ impl Outbox {
                 let (turn, done) = self.order.barrier();
                 self.tasks.spawn(async move {
                     turn.wait().await;
-                    let response = target.send_oneway(headers, body).await;
+                    let response = target.send_oneway(|all| all.extend(headers.clone()), body).await;
                     drop(done);
-                    endpoint::drain_if_any(response).await;
+                    if let Some(response) = response {
+                        response.drain().await;
+                    }
                 });
             }
             Message::Response(_) => {
                 let turn = self.order.next_turn();
                 self.tasks.spawn(async move {
                     turn.wait().await;
-                    endpoint::drain_if_any(target.send_oneway(headers, body).await).await;
+                    if let Some(response) = target.send_oneway(|all| all.extend(headers.clone()), body).await
+                    {
+                        response.drain().await;
+                    }
                 });
             }
         }
@@ -189,10 +194,10 @@ impl Outbox {
 /// Sends a request. The response arrives on the event stream, possibly before the POST completes, so there is
 /// no time limit here: it ends with the POST or with the link.
 async fn post_request(target: &HttpEndpoint, headers: HeaderMap, body: Bytes) -> Result<(), TransportError> {
-    let response = target.post(headers, body).await?;
+    let response = target.post(|all| all.extend(headers.clone()), body).await?;
     if !response.status().is_success() {
         return Err(target.error_response(response).await.into_error());
     }
-    endpoint::drain(response).await;
+    response.drain().await;
     Ok(())
 }

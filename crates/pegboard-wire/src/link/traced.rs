@@ -1,11 +1,10 @@
-//! Trace logging of all messages on a link.
+//! Trace logging of all messages on a connection.
 
 use std::sync::Arc;
 
-use tokio::sync::mpsc;
 use tracing::Level;
 
-use super::{Arrival, CAPACITY, Link, TransportEvent};
+use super::TransportEvent;
 use crate::message::Message;
 
 /// The tracing target of messages, at trace level.
@@ -13,47 +12,38 @@ pub const TARGET: &str = "pegboard::mcp";
 /// Maximum number of bytes logged per message.
 const MAX_LOGGED_BYTES: usize = 64 * 1024;
 
-impl Link {
-    /// Logs all messages of the link under the name `peer`, if tracing is enabled for it.
-    pub(crate) fn traced(self, peer: Option<&Arc<str>>) -> Self {
-        match peer {
-            Some(peer) if tracing::enabled!(target: TARGET, Level::TRACE) => {
-                self.with_trace(Arc::clone(peer))
-            }
-            _ => self,
-        }
+/// Logs the messages of one connection under the name of its peer.
+#[derive(Debug)]
+pub(crate) struct MessageTrace {
+    peer: Arc<str>,
+}
+
+impl MessageTrace {
+    /// Returns the trace of a peer, if tracing is enabled for messages.
+    pub(crate) fn of(peer: Option<&Arc<str>>) -> Option<Self> {
+        let peer = peer.filter(|_| tracing::enabled!(target: TARGET, Level::TRACE))?;
+        Some(Self { peer: Arc::clone(peer) })
     }
 
-    fn with_trace(self, peer: Arc<str>) -> Self {
-        let Self { letters, cancels, arrivals } = self;
-        let (traced_letters, mut outgoing) = mpsc::channel(CAPACITY);
-        let (incoming, traced_arrivals) = mpsc::channel(CAPACITY);
-        let name = Arc::clone(&peer);
-        // Each task ends when either of its channels closes.
-        tokio::spawn(async move {
-            while let Some(letter) = outgoing.recv().await {
-                let super::Letter { message, .. } = &letter;
-                tracing::trace!(target: TARGET, server = %name, direction = "sent", "{}", message_text(message));
-                if letters.send(letter).await.is_err() {
-                    return;
-                }
-            }
-        });
-        let mut arrivals = arrivals;
-        tokio::spawn(async move {
-            while let Some(arrival) = arrivals.recv().await {
-                tracing::trace!(target: TARGET, server = %peer, direction = "received", "{}", describe_arrival(&arrival));
-                if incoming.send(arrival).await.is_err() {
-                    return;
-                }
-            }
-        });
-        Self { letters: traced_letters, cancels, arrivals: traced_arrivals }
+    pub(crate) fn sent(&self, message: &Message) {
+        tracing::trace!(target: TARGET, server = %self.peer, direction = "sent", "{}", message_text(message));
+    }
+
+    pub(crate) fn message_received(&self, message: &Message) {
+        self.log_received(&message_text(message));
+    }
+
+    pub(crate) fn received(&self, event: &TransportEvent) {
+        self.log_received(&event_text(event));
+    }
+
+    fn log_received(&self, text: &str) {
+        tracing::trace!(target: TARGET, server = %self.peer, direction = "received", "{text}");
     }
 }
 
-fn describe_arrival(arrival: &Arrival) -> String {
-    match &arrival.event {
+fn event_text(event: &TransportEvent) -> String {
+    match event {
         TransportEvent::Message(message) => message_text(message),
         TransportEvent::Malformed(problem) => format!("malformed input: {problem}"),
         TransportEvent::RequestFailed { id, error } => format!("request {id:?} failed: {error}"),

@@ -1,6 +1,6 @@
 //! Message encoding: written once, into a buffer of exactly the right size.
 
-use super::{Id, Message, RpcError};
+use super::{Id, Message, Request, RpcError};
 use pegboard_json::RawJson;
 
 /// A destination of encoded bytes.
@@ -24,7 +24,8 @@ impl ByteSink for Vec<u8> {
 const COPY_CHUNK_BYTES: usize = 1024;
 
 /// Counts bytes without storing them.
-struct LengthCounter(usize);
+#[derive(Default)]
+pub(super) struct LengthCounter(pub(super) usize);
 
 impl ByteSink for LengthCounter {
     fn put(&mut self, text: &[u8]) {
@@ -42,22 +43,24 @@ impl ByteSink for SingleLine<'_> {
     }
 }
 
+/// Beginning of every message.
+const START: &[u8] = br#"{"jsonrpc":"2.0""#;
+
 /// Returns the encoded length of a message.
 pub(super) fn length(message: &Message) -> usize {
-    let mut length = LengthCounter(0);
+    let mut length = LengthCounter::default();
     self::message(message, &mut length);
     length.0
 }
 
 /// Encodes one message.
 pub(super) fn message(message: &Message, sink: &mut impl ByteSink) {
-    sink.put(br#"{"jsonrpc":"2.0""#);
+    if let Message::Request(request) = message {
+        return self::request(request, sink);
+    }
+    sink.put(START);
     let extra = match message {
-        Message::Request(request) => {
-            id(Some(&request.id), sink);
-            call(&request.method, request.params.as_ref(), sink);
-            &request.extra
-        }
+        Message::Request(request) => &request.extra,
         Message::Notification(notification) => {
             call(&notification.method, notification.params.as_ref(), sink);
             &notification.extra
@@ -78,6 +81,15 @@ pub(super) fn message(message: &Message, sink: &mut impl ByteSink) {
         }
     };
     sink.put(&extra.0);
+    sink.put(b"}");
+}
+
+/// Encodes a request.
+pub(super) fn request(request: &Request, sink: &mut impl ByteSink) {
+    sink.put(START);
+    id(Some(&request.id), sink);
+    call(&request.method, request.params.as_ref(), sink);
+    sink.put(&request.extra.0);
     sink.put(b"}");
 }
 

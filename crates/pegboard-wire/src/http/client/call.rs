@@ -3,23 +3,27 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 use http::{HeaderMap, StatusCode};
-use reqwest::Response;
 
+use crate::connection::ConnectionShared;
 use crate::era::Era;
 use crate::http::client::HttpTransport;
 use crate::http::client::endpoint::{self, ErrorResponse, ResponseBodyKind, SseStream, SseStreamError};
 use crate::http::client::listen::StreamCursor;
+use crate::http::client::response::HttpResponse;
+use crate::http::client::send_order::SendTurn;
 use crate::http::client::session::without_mirrored_headers;
 use crate::http::headers::SESSION_ID;
-use crate::link::{Arrival, TransportError, TransportEvent};
-use crate::message::{Id, Message, Request};
+use crate::link::TransportError;
+use crate::message::{Frame, Message, Request, Response};
 
 /// Maximum number of consecutive resumptions that deliver no event.
 const MAX_EMPTY_RESUMES: usize = 10;
 
-/// A request in flight.
-pub(super) struct HttpCall {
+/// A request in flight, driven by the future that [`HttpCall::run`] returns.
+pub(crate) struct HttpCall {
+    connection: Arc<ConnectionShared>,
     server: Arc<HttpTransport>,
     request: Request,
     era: Era,
@@ -28,14 +32,19 @@ pub(super) struct HttpCall {
 
 /// Outcome of reading a stream.
 enum StreamEnd {
-    Answered,
+    Answered(Response),
     Unanswered(TransportError),
 }
 
 impl HttpCall {
-    pub(super) fn new(server: Arc<HttpTransport>, request: Request, headers: HeaderMap) -> Self {
+    pub(crate) fn new(
+        connection: Arc<ConnectionShared>,
+        server: Arc<HttpTransport>,
+        request: Request,
+        headers: HeaderMap,
+    ) -> Self {
         let era = Era::claimed(request.params.as_ref());
-        Self { server, request, era, headers }
+        Self { connection, server, request, era, headers }
     }
 
     /// Returns `true` if the request starts a session.
@@ -50,31 +59,34 @@ impl HttpCall {
 
     /// Returns the headers of the message that cancels the request. There is no such message for a stateless
     /// request, which is cancelled by closing its stream, nor for `initialize`, which must not be cancelled.
-    pub(super) fn cancel_headers(&self) -> Option<HeaderMap> {
+    pub(crate) fn cancel_headers(&self) -> Option<HeaderMap> {
         self.is_in_session().then(|| without_mirrored_headers(self.headers.clone()))
     }
 
-    /// Sends the request and forwards everything up to its response, or the error that ends it.
-    pub(super) async fn run(self) -> Id {
-        if let Err(error) = self.send().await {
-            let event = TransportEvent::RequestFailed { id: self.request.id.clone(), error };
-            self.deliver(event).await;
-        }
-        self.request.id
+    /// Sends the request and passes on everything up to its response, or the error that ends it.
+    pub(crate) async fn run(self, turn: SendTurn) {
+        turn.wait().await;
+        let response = self.send().await;
+        self.connection.finish_request(&self.request.id, response);
     }
 
-    async fn send(&self) -> Result<(), TransportError> {
+    async fn send(&self) -> Result<Response, TransportError> {
         let Ok(permit) = self.server.permits.acquire().await else {
             return Err(TransportError::Closed);
         };
-        let own = self.headers.clone();
-        let headers = if self.is_in_session() { self.server.session.headers_with(own) } else { own };
-        let has_session_id = headers.contains_key(SESSION_ID);
-        let body = Message::Request(self.request.clone()).encode();
-        let response = self.server.endpoint.post(headers, body).await?;
+        let body = Message::encode_request(&self.request);
+        let own = |headers: &mut HeaderMap| {
+            if self.is_in_session() {
+                self.server.session.add_to(headers);
+            }
+            headers.extend(self.headers.clone());
+        };
+        let has_session_id =
+            self.headers.contains_key(SESSION_ID) || (self.is_in_session() && self.server.session.has_id());
+        let response = self.server.endpoint.post(own, body).await?;
         if !response.status().is_success() {
             let error_response = self.server.endpoint.error_response(response).await;
-            return self.handle_error_response(error_response, has_session_id).await;
+            return self.error_result(error_response, has_session_id);
         }
         if matches!(response.status(), StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
             let what = format!(
@@ -89,29 +101,32 @@ impl HttpCall {
         match endpoint::response_body_kind(&response)? {
             ResponseBodyKind::Json => self.read_json_body(response).await,
             ResponseBodyKind::Events => {
-                let events = self.read_stream(response).await?;
+                let (response, events) = self.read_stream(response).await?;
                 drop(permit);
-                events.drain().await;
-                Ok(())
+                let mut draining = Box::pin(events.drain());
+                // Usually the end has arrived with the response.
+                if (&mut draining).now_or_never().is_none() {
+                    // The task ends with the stream, at most after the drain timeout.
+                    tokio::spawn(draining);
+                }
+                Ok(response)
             }
         }
     }
 
-    async fn read_json_body(&self, response: Response) -> Result<(), TransportError> {
+    async fn read_json_body(&self, response: HttpResponse) -> Result<Response, TransportError> {
         let body = self.server.endpoint.body(response).await?;
-        if self.deliver_messages(body).await? {
-            return Ok(());
-        }
-        Err(TransportError::protocol("the response has the id of another request"))
+        let response = self.receive(body).await?;
+        response.ok_or_else(|| TransportError::protocol("the response has the id of another request"))
     }
 
     /// Reads the stream, resuming it after a break, until the response has arrived.
-    async fn read_stream(&self, response: Response) -> Result<SseStream, TransportError> {
+    async fn read_stream(&self, response: HttpResponse) -> Result<(Response, SseStream), TransportError> {
         let mut cursor = StreamCursor::default();
         let mut events = self.server.endpoint.events(response);
         loop {
             match self.read_events(&mut events, &mut cursor).await? {
-                StreamEnd::Answered => return Ok(events),
+                StreamEnd::Answered(response) => return Ok((response, events)),
                 StreamEnd::Unanswered(why) => events = self.resume(&mut cursor, why).await?,
             }
         }
@@ -126,8 +141,10 @@ impl HttpCall {
             match events.next().await {
                 Ok(event) => {
                     cursor.record(&event);
-                    if event.is_message() && self.deliver_messages(event.data).await? {
-                        return Ok(StreamEnd::Answered);
+                    if event.is_message()
+                        && let Some(response) = self.receive(event.data).await?
+                    {
+                        return Ok(StreamEnd::Answered(response));
                     }
                 }
                 Err(SseStreamError::TooLarge(problem)) => return Err(TransportError::protocol(problem)),
@@ -157,7 +174,7 @@ impl HttpCall {
             cursor.backoff().await;
             let own = without_mirrored_headers(self.headers.clone());
             let headers = self.server.session.headers_with(own);
-            let response = match self.server.endpoint.get(headers, cursor.last_event_id()).await {
+            let response = match self.server.endpoint.get(&headers, cursor.last_event_id()).await {
                 Ok(response) => response,
                 Err(error) => {
                     why = error;
@@ -177,13 +194,13 @@ impl HttpCall {
         }
     }
 
-    /// Handles an error status. A JSON-RPC error in the body is the response, unless the status carries more
-    /// information.
-    async fn handle_error_response(
+    /// Returns the result of an error status. A JSON-RPC error in the body is the response, unless the status
+    /// carries more information.
+    fn error_result(
         &self,
         error_response: ErrorResponse,
         has_session_id: bool,
-    ) -> Result<(), TransportError> {
+    ) -> Result<Response, TransportError> {
         let says_more = match error_response.status {
             StatusCode::UNAUTHORIZED => true,
             StatusCode::FORBIDDEN => error_response.authenticate.is_some(),
@@ -194,55 +211,63 @@ impl HttpCall {
         if !says_more
             && let Ok([Ok(Message::Response(response))]) =
                 <[_; 1]>::try_from(self.server.endpoint.messages(error_response.body.clone()))
-            && let Err(error) = response.result
-        {
+            && response.result.is_err()
             // An error without a request id concerns the session, if there is one.
-            let is_ours = response.id.as_ref().map_or(!has_session_id, |id| *id == self.request.id);
-            if is_ours {
-                let answer = Message::response(Some(self.request.id.clone()), Err(error));
-                self.deliver(TransportEvent::Message(answer)).await;
-                return Ok(());
-            }
+            && response.id.as_ref().map_or(!has_session_id, |id| *id == self.request.id)
+        {
+            return Ok(response);
         }
         Err(error_response.into_error())
     }
 
-    /// Forwards messages; returns `true` if the response to this request was among them.
-    async fn deliver_messages(&self, bytes: Bytes) -> Result<bool, TransportError> {
-        let mut is_answered = false;
-        for message in self.server.endpoint.messages(bytes) {
+    /// Passes on the messages in a body or event; returns the response to this request, if it is among them.
+    async fn receive(&self, bytes: Bytes) -> Result<Option<Response>, TransportError> {
+        let mut answer = None;
+        let messages = match Message::decode(bytes, self.server.endpoint.max_depth) {
+            // Nearly always there is just the response.
+            Ok(Frame::Single(Message::Response(response))) if self.is_answered_by(&response) => {
+                self.note_revision(&response);
+                return Ok(Some(response));
+            }
+            Ok(Frame::Single(message)) => vec![Ok(message)],
+            Ok(Frame::Batch(messages)) => messages,
+            Err(invalid) => vec![Err(invalid)],
+        };
+        for message in messages {
             match message {
-                Ok(Message::Response(mut response)) => {
-                    let is_ours = match &response.id {
-                        Some(id) => *id == self.request.id,
-                        None => response.result.is_err(),
-                    };
-                    if !is_ours || is_answered {
+                Ok(Message::Response(response)) => {
+                    if answer.is_none() && self.is_answered_by(&response) {
+                        self.note_revision(&response);
+                        answer = Some(response);
+                    } else {
                         tracing::debug!("Ignoring a response to another request.");
-                        continue;
                     }
-                    if self.starts_session()
-                        && let Ok(result) = &response.result
-                    {
-                        self.server.session.set_protocol_version(result);
-                    }
-                    is_answered = true;
-                    response.id = Some(self.request.id.clone());
-                    self.deliver(TransportEvent::Message(Message::Response(response))).await;
                 }
-                Ok(message) => self.deliver(TransportEvent::Message(message)).await,
+                Ok(message) => self.connection.receive(message, Some(self.request.id.clone())).await,
                 Err(problem)
-                    if is_answered || problem.id.as_ref().is_some_and(|id| *id != self.request.id) =>
+                    if answer.is_some() || problem.id.as_ref().is_some_and(|id| *id != self.request.id) =>
                 {
                     tracing::debug!(%problem, "Skipping a malformed message.");
                 }
                 Err(problem) => return Err(TransportError::protocol(problem)),
             }
         }
-        Ok(is_answered)
+        Ok(answer)
     }
 
-    async fn deliver(&self, event: TransportEvent) {
-        self.server.deliver(Arrival::new(event).about(Some(self.request.id.clone()))).await;
+    fn is_answered_by(&self, response: &Response) -> bool {
+        match &response.id {
+            Some(id) => *id == self.request.id,
+            None => response.result.is_err(),
+        }
+    }
+
+    /// Records the protocol version if the response starts a session.
+    fn note_revision(&self, response: &Response) {
+        if self.starts_session()
+            && let Ok(result) = &response.result
+        {
+            self.server.session.set_protocol_version(result);
+        }
     }
 }

@@ -1,35 +1,42 @@
 //! An HTTP endpoint: sending requests, and reading responses within limits.
 
-use std::error::Error;
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, WWW_AUTHENTICATE};
-use http::{Method, StatusCode};
-use reqwest::{Client, Response, Url, redirect, retry};
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, LOCATION, USER_AGENT,
+    WWW_AUTHENTICATE,
+};
+use http::{Method, Request, StatusCode, Uri};
+use http_body_util::Full;
+use hyper_util::client::proxy::matcher::Matcher;
+use percent_encoding::percent_decode_str;
+use reqwest::{Client, Url, redirect, retry};
 use tokio::time;
 
 use crate::http::body::{BodyBuffer, BodyTooLarge};
 use crate::http::client::HttpOptions;
+use crate::http::client::pool::{ConnectionPool, IDLE_TIMEOUT, KEEP_ALIVE, network_error};
+use crate::http::client::response::HttpResponse;
 use crate::http::headers::LAST_EVENT_ID;
 use crate::http::sse::{EventTooLarge, SseDecoder, SseEvent};
 use crate::link::TransportError;
 use crate::message::{Frame, InvalidMessage, Message};
 
-/// Node and uvicorn close idle connections after 5 s; reusing one while it is being closed loses a request.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
-
-/// Interval of keep-alive probes on idle connections.
-const KEEP_ALIVE: Duration = Duration::from_secs(30);
+/// Identifies this client to servers.
+const AGENT: &str = concat!("pegboard/", env!("CARGO_PKG_VERSION"));
 
 /// Time limit for the server to accept a message that has no response.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Time limit for draining a body, so that its connection can be reused.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
+pub(super) const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Maximum number of body bytes discarded to reuse a connection.
-const MAX_DRAINED_BYTES: usize = 64 * 1024;
+pub(super) const MAX_DRAINED_BYTES: usize = 64 * 1024;
 
 /// Time limit for reading the body of an error response.
 const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -47,18 +54,45 @@ pub(crate) enum ResponseBodyKind {
 /// An HTTP client bound to a URL.
 #[derive(Clone, Debug)]
 pub(crate) struct HttpEndpoint {
-    client: Client,
+    sender: RequestSender,
     url: Url,
+    /// Headers of every request.
     headers: HeaderMap,
+    /// Headers of every message.
+    post_headers: HeaderMap,
     pub(crate) max_body: usize,
     pub(crate) max_depth: usize,
     pub(crate) connect_timeout: Duration,
 }
 
+/// The way requests reach an endpoint.
+#[derive(Clone, Debug)]
+enum RequestSender {
+    /// Plain HTTP/1.1, directly.
+    Pooled {
+        pool: Arc<ConnectionPool>,
+        /// Path and query of the endpoint.
+        target: Uri,
+    },
+    /// TLS, HTTP/2, proxies.
+    General(Client),
+}
+
+/// The general HTTP client, created on first use: loading the certificates of the system takes a while.
+/// Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct LazyHttpClient(Arc<OnceLock<Result<Client, TransportError>>>);
+
+impl LazyHttpClient {
+    fn get(&self, connect_timeout: Duration) -> Result<Client, TransportError> {
+        self.0.get_or_init(|| client(connect_timeout)).clone()
+    }
+}
+
 /// Creates an HTTP client that follows no redirects and retries no requests.
 pub(crate) fn client(connect_timeout: Duration) -> Result<Client, TransportError> {
     Client::builder()
-        .user_agent(concat!("pegboard/", env!("CARGO_PKG_VERSION")))
+        .user_agent(AGENT)
         .redirect(redirect::Policy::none())
         .retry(retry::never())
         .referer(false)
@@ -68,20 +102,45 @@ pub(crate) fn client(connect_timeout: Duration) -> Result<Client, TransportError
         .pool_idle_timeout(IDLE_TIMEOUT)
         .connect_timeout(connect_timeout)
         .build()
-        .map_err(|error| network_error("cannot create an HTTP client", error))
+        .map_err(|error| network_error("cannot create an HTTP client", &error.without_url()))
+}
+
+/// The proxies of the environment, as the general client sees them.
+static PROXIES: LazyLock<Matcher> = LazyLock::new(Matcher::from_env);
+
+/// Returns the origin of a URL that is reached by plain HTTP without a proxy.
+fn direct_origin(url: &Url) -> Option<Uri> {
+    if url.scheme() != "http" {
+        return None;
+    }
+    let origin: Uri = url.origin().ascii_serialization().parse().ok()?;
+    PROXIES.intercept(&origin).is_none().then_some(origin)
 }
 
 impl HttpEndpoint {
     pub(crate) fn new(options: HttpOptions) -> Result<Self, TransportError> {
-        let HttpOptions { url, headers, max_body, max_depth, connect_timeout, client: given } = options;
+        let HttpOptions { url, headers: given, max_body, max_depth, connect_timeout, client } = options;
         if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
             return Err(TransportError::failed("invalid server URL: it must start with http:// or https://"));
         }
-        let client = match given {
-            Some(client) => client,
-            None => client(connect_timeout)?,
+        let mut headers = HeaderMap::new();
+        let sender = if let Some(origin) = direct_origin(&url) {
+            let host = origin.authority().map_or("", |authority| authority.as_str());
+            headers.extend(HeaderValue::from_str(host).ok().map(|host| (HOST, host)));
+            headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
+            headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+            headers.extend(basic_credentials(&url).map(|value| (AUTHORIZATION, value)));
+            let pool = Arc::new(ConnectionPool::new(origin, connect_timeout));
+            RequestSender::Pooled { pool, target: origin_form(&url)? }
+        } else {
+            RequestSender::General(client.get(connect_timeout)?)
         };
-        Ok(Self { client, url, headers, max_body, max_depth, connect_timeout })
+        let mut post_headers = headers.clone();
+        post_headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        post_headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+        headers.extend(given.clone());
+        post_headers.extend(given);
+        Ok(Self { sender, url, headers, post_headers, max_body, max_depth, connect_timeout })
     }
 
     /// Resolves `reference` against this endpoint; an error if the origin differs.
@@ -93,19 +152,35 @@ impl HttpEndpoint {
         if url.origin() != self.url.origin() {
             return Err(TransportError::protocol("the server sent an endpoint on another origin"));
         }
-        Ok(Self { url, ..self.clone() })
+        let mut endpoint = self.clone();
+        if let RequestSender::Pooled { target, .. } = &mut endpoint.sender {
+            *target = origin_form(&url)?;
+        }
+        endpoint.url = url;
+        Ok(endpoint)
     }
 
-    /// Sends a message.
-    pub(crate) async fn post(&self, own: HeaderMap, body: Bytes) -> Result<Response, TransportError> {
-        let mut headers = HeaderMap::new();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
-        self.send(Method::POST, headers, own, body).await
+    /// Sends a message. `own` yields its headers, which take precedence over those of the endpoint; it is
+    /// evaluated again if the request is redirected.
+    pub(crate) async fn post(
+        &self,
+        own: impl Fn(&mut HeaderMap),
+        body: Bytes,
+    ) -> Result<HttpResponse, TransportError> {
+        let headers = || {
+            let mut headers = self.post_headers.clone();
+            own(&mut headers);
+            headers
+        };
+        self.send(Method::POST, headers, body).await
     }
 
     /// Sends a message that has no response; `None` if the server did not accept it.
-    pub(crate) async fn send_oneway(&self, own: HeaderMap, body: Bytes) -> Option<Response> {
+    pub(crate) async fn send_oneway(
+        &self,
+        own: impl Fn(&mut HeaderMap),
+        body: Bytes,
+    ) -> Option<HttpResponse> {
         let sending = async {
             let response = self.post(own, body).await?;
             if response.status().is_success() {
@@ -124,20 +199,29 @@ impl HttpEndpoint {
     /// Opens an event stream, resuming after the event with the id `after`.
     pub(crate) async fn get(
         &self,
-        own: HeaderMap,
+        own: &HeaderMap,
         after: Option<&HeaderValue>,
-    ) -> Result<Response, TransportError> {
-        let mut headers = HeaderMap::new();
-        headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
-        if let Some(id) = after {
-            headers.insert(LAST_EVENT_ID, id.clone());
-        }
-        self.send(Method::GET, headers, own, Bytes::new()).await
+    ) -> Result<HttpResponse, TransportError> {
+        let headers = || {
+            let mut headers = self.headers.clone();
+            headers.entry(ACCEPT).or_insert(HeaderValue::from_static("text/event-stream"));
+            if let Some(id) = after {
+                headers.insert(LAST_EVENT_ID, id.clone());
+            }
+            headers.extend(own.clone());
+            headers
+        };
+        self.send(Method::GET, headers, Bytes::new()).await
     }
 
     /// Deletes the session. Errors are only logged.
-    pub(crate) async fn delete(&self, own: HeaderMap) {
-        if let Err(error) = self.send(Method::DELETE, HeaderMap::new(), own, Bytes::new()).await {
+    pub(crate) async fn delete(&self, own: &HeaderMap) {
+        let headers = || {
+            let mut headers = self.headers.clone();
+            headers.extend(own.clone());
+            headers
+        };
+        if let Err(error) = self.send(Method::DELETE, headers, Bytes::new()).await {
             tracing::debug!(%error, "Cannot delete the session on the server.");
         }
     }
@@ -145,48 +229,70 @@ impl HttpEndpoint {
     async fn send(
         &self,
         method: Method,
-        mut headers: HeaderMap,
-        own: HeaderMap,
+        headers: impl Fn() -> HeaderMap,
         body: Bytes,
-    ) -> Result<Response, TransportError> {
-        headers.extend(self.headers.clone());
-        headers.extend(own);
-        let send = |url: Url| {
-            let request = self.client.request(method.clone(), url).headers(headers.clone());
-            let request = if body.is_empty() { request } else { request.body(body.clone()) };
-            request.send()
-        };
-        let mut response = send(self.url.clone()).await.map_err(request_error)?;
-        if let Some(url) = self.redirect_target(&response) {
-            response = send(url).await.map_err(request_error)?;
+    ) -> Result<HttpResponse, TransportError> {
+        let response = self.send_to(None, &method, headers(), body.clone()).await?;
+        match self.redirect_target(&response) {
+            Some(url) => self.send_to(Some(url), &method, headers(), body).await,
+            None => Ok(response),
         }
-        Ok(response)
+    }
+
+    /// Sends a request to a URL of this origin; `None` is the endpoint's own.
+    async fn send_to(
+        &self,
+        url: Option<Url>,
+        method: &Method,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<HttpResponse, TransportError> {
+        match &self.sender {
+            RequestSender::Pooled { pool, target } => {
+                let target = match url {
+                    None => target.clone(),
+                    Some(url) => origin_form(&url)?,
+                };
+                let mut request = Request::new(Full::new(body));
+                *request.method_mut() = method.clone();
+                *request.uri_mut() = target;
+                *request.headers_mut() = headers;
+                HttpResponse::pooled(pool.send(request).await?)
+            }
+            RequestSender::General(client) => {
+                let url = url.unwrap_or_else(|| self.url.clone());
+                let request = client.request(method.clone(), url).headers(headers);
+                let request = if body.is_empty() { request } else { request.body(body) };
+                request.send().await.map(HttpResponse::General).map_err(request_error)
+            }
+        }
     }
 
     /// Returns the target of a 307 or 308 redirect, if its origin is the same.
-    fn redirect_target(&self, response: &Response) -> Option<Url> {
-        let is_redirect =
-            matches!(response.status(), StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT);
+    fn redirect_target(&self, response: &HttpResponse) -> Option<Url> {
+        if !matches!(response.status(), StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT) {
+            return None;
+        }
         let location = response.headers().get(LOCATION)?.to_str().ok()?;
-        is_redirect.then(|| self.resolve(location).ok()).flatten().map(|endpoint| endpoint.url)
+        self.resolve(location).ok().map(|endpoint| endpoint.url)
     }
 
     /// Reads the whole body of a response.
-    pub(crate) async fn body(&self, mut response: Response) -> Result<Bytes, TransportError> {
+    pub(crate) async fn body(&self, mut response: HttpResponse) -> Result<Bytes, TransportError> {
         let promised = response.content_length().unwrap_or(0);
         let too_large = || TransportError::protocol(format!("the response exceeds {} bytes", self.max_body));
         if promised > self.max_body as u64 {
             return Err(too_large());
         }
         let mut buffer = BodyBuffer::new(self.max_body, promised);
-        while let Some(chunk) = response.chunk().await.map_err(body_error)? {
+        while let Some(chunk) = response.chunk().await? {
             buffer.push(chunk).map_err(|BodyTooLarge| too_large())?;
         }
         Ok(buffer.finish())
     }
 
     /// Reads an error response.
-    pub(crate) async fn error_response(&self, mut response: Response) -> ErrorResponse {
+    pub(crate) async fn error_response(&self, mut response: HttpResponse) -> ErrorResponse {
         let status = response.status();
         let authenticate =
             response.headers().get_all(WWW_AUTHENTICATE).iter().map(|value| header_text(value.as_bytes()));
@@ -205,7 +311,7 @@ impl HttpEndpoint {
     }
 
     /// Returns the event stream of a response.
-    pub(crate) fn events(&self, response: Response) -> SseStream {
+    pub(crate) fn events(&self, response: HttpResponse) -> SseStream {
         SseStream { response, decoder: SseDecoder::new(self.max_body) }
     }
 
@@ -243,7 +349,7 @@ impl ErrorResponse {
 /// The events of a response stream.
 #[derive(Debug)]
 pub(crate) struct SseStream {
-    response: Response,
+    response: HttpResponse,
     decoder: SseDecoder,
 }
 
@@ -267,40 +373,19 @@ impl SseStream {
             match self.response.chunk().await {
                 Ok(Some(chunk)) => self.decoder.push(&chunk),
                 Ok(None) => return Err(SseStreamError::End),
-                Err(error) => return Err(SseStreamError::Broken(body_error(error))),
+                Err(error) => return Err(SseStreamError::Broken(error)),
             }
         }
     }
 
     /// Drains the stream, so that its connection can be reused.
     pub(crate) async fn drain(self) {
-        drain(self.response).await;
-    }
-}
-
-/// Discards the rest of a response, so that its connection can be reused.
-pub(crate) async fn drain(mut response: Response) {
-    let reading = async {
-        let mut n_read = 0;
-        while let Ok(Some(chunk)) = response.chunk().await {
-            n_read += chunk.len();
-            if n_read > MAX_DRAINED_BYTES {
-                break;
-            }
-        }
-    };
-    let _ = time::timeout(DRAIN_TIMEOUT, reading).await;
-}
-
-/// Drains a response, if there is one.
-pub(crate) async fn drain_if_any(response: Option<Response>) {
-    if let Some(response) = response {
-        drain(response).await;
+        self.response.drain().await;
     }
 }
 
 /// Returns the content type of a successful response.
-pub(crate) fn response_body_kind(response: &Response) -> Result<ResponseBodyKind, TransportError> {
+pub(crate) fn response_body_kind(response: &HttpResponse) -> Result<ResponseBodyKind, TransportError> {
     let Some(given) = response.headers().get(CONTENT_TYPE) else {
         return Err(TransportError::protocol("the response has no content type"));
     };
@@ -316,21 +401,31 @@ fn header_text(header: &[u8]) -> String {
     String::from_utf8_lossy(header).into_owned()
 }
 
+/// Returns the path and query of a URL, as in the first line of a request.
+fn origin_form(url: &Url) -> Result<Uri, TransportError> {
+    let query = url.query().map_or_else(String::new, |query| format!("?{query}"));
+    let target = format!("{}{query}", url.path());
+    target.parse().map_err(|_| TransportError::failed("invalid path in the server URL"))
+}
+
+/// Returns the header for the user and password in a URL.
+fn basic_credentials(url: &Url) -> Option<HeaderValue> {
+    if url.username().is_empty() && url.password().is_none() {
+        return None;
+    }
+    let decode = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+    let (user, password) = (decode(url.username()), decode(url.password().unwrap_or_default()));
+    let encoded = STANDARD.encode(format!("{user}:{password}"));
+    let mut value = HeaderValue::from_str(&format!("Basic {encoded}")).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
 fn request_error(error: reqwest::Error) -> TransportError {
     let what = if error.is_connect() { "cannot reach the server" } else { "the server did not answer" };
-    network_error(what, error)
+    network_error(what, &error.without_url())
 }
 
-fn body_error(error: reqwest::Error) -> TransportError {
-    network_error("the response was cut off", error)
-}
-
-/// Formats a network error on one line, without the URL, which may contain a secret.
-fn network_error(what: &str, error: reqwest::Error) -> TransportError {
-    let error = error.without_url();
-    let mut cause: &dyn Error = &error;
-    while let Some(deeper) = cause.source() {
-        cause = deeper;
-    }
-    TransportError::failed(format!("{what}: {cause}"))
+pub(super) fn body_error(error: reqwest::Error) -> TransportError {
+    network_error("the response was cut off", &error.without_url())
 }

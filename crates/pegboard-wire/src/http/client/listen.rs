@@ -1,16 +1,17 @@
 //! The GET stream on which a server of the session era sends its own messages, and resumption of any stream.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use http::{HeaderValue, StatusCode};
 use tokio::time;
 use tokio_util::sync::DropGuard;
 
+use crate::connection::ConnectionShared;
 use crate::http::client::HttpTransport;
 use crate::http::client::endpoint::{self, ResponseBodyKind, SseStream, SseStreamError};
 use crate::http::sse::SseEvent;
-use crate::link::{Arrival, TransportError};
+use crate::link::TransportError;
 
 /// Backoff after streams without events, in seconds.
 const BACKOFF_SECONDS: [u64; 5] = [1, 2, 5, 10, 30];
@@ -66,7 +67,11 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Listens to the server until the session ends, when the caller aborts this task. Other messages wait until
 /// the stream is open, since some servers lose what they send before.
-pub(super) async fn listen(server: Arc<HttpTransport>, send_barrier: DropGuard) {
+pub(super) async fn listen(
+    server: Arc<HttpTransport>,
+    connection: Weak<ConnectionShared>,
+    send_barrier: Option<DropGuard>,
+) {
     let mut cursor = StreamCursor::default();
     let mut first = Some(open_first(&server, send_barrier).await);
     loop {
@@ -75,7 +80,7 @@ pub(super) async fn listen(server: Arc<HttpTransport>, send_barrier: DropGuard) 
             None => open(&server, &cursor).await,
         };
         match stream {
-            Ok(Some(mut events)) => read(&server, &mut events, &mut cursor).await,
+            Ok(Some(mut events)) => read(&server, &connection, &mut events, &mut cursor).await,
             Ok(None) => return,
             Err(error) => {
                 tracing::debug!(%error, "Cannot open the server's event stream; retrying.");
@@ -87,7 +92,7 @@ pub(super) async fn listen(server: Arc<HttpTransport>, send_barrier: DropGuard) 
 
 async fn open_first(
     server: &HttpTransport,
-    send_barrier: DropGuard,
+    send_barrier: Option<DropGuard>,
 ) -> Result<Option<SseStream>, TransportError> {
     let cursor = StreamCursor::default();
     let mut opening = Box::pin(open(server, &cursor));
@@ -101,7 +106,7 @@ async fn open_first(
 
 /// Opens the stream; `None` if the server has none.
 async fn open(server: &HttpTransport, cursor: &StreamCursor) -> Result<Option<SseStream>, TransportError> {
-    let response = server.endpoint.get(server.session.headers(), cursor.last_event_id()).await?;
+    let response = server.endpoint.get(&server.session.headers(), cursor.last_event_id()).await?;
     if response.status() == StatusCode::METHOD_NOT_ALLOWED {
         return Ok(None);
     }
@@ -116,13 +121,18 @@ async fn open(server: &HttpTransport, cursor: &StreamCursor) -> Result<Option<Ss
     }
 }
 
-async fn read(server: &HttpTransport, events: &mut SseStream, cursor: &mut StreamCursor) {
+async fn read(
+    server: &HttpTransport,
+    connection: &Weak<ConnectionShared>,
+    events: &mut SseStream,
+    cursor: &mut StreamCursor,
+) {
     loop {
         match events.next().await {
             Ok(event) => {
                 cursor.record(&event);
                 if event.is_message() {
-                    deliver_messages(server, event).await;
+                    deliver_messages(server, connection, event).await;
                 }
             }
             Err(SseStreamError::TooLarge(problem)) => {
@@ -137,10 +147,12 @@ async fn read(server: &HttpTransport, events: &mut SseStream, cursor: &mut Strea
     }
 }
 
-async fn deliver_messages(server: &HttpTransport, event: SseEvent) {
+async fn deliver_messages(server: &HttpTransport, connection: &Weak<ConnectionShared>, event: SseEvent) {
     for message in server.endpoint.messages(event.data) {
+        // The stream does not keep the connection alive; without it, there is no receiver.
+        let Some(connection) = connection.upgrade() else { return };
         match message {
-            Ok(message) => server.deliver(Arrival::message(message)).await,
+            Ok(message) => connection.receive(message, None).await,
             Err(problem) => tracing::debug!(%problem, "Skipping a malformed event."),
         }
     }

@@ -21,6 +21,14 @@ impl Default for SendOrder {
 #[derive(Debug)]
 pub(crate) struct SendTurn(CancellationToken);
 
+/// Position of a queued message, and its effect on later ones.
+#[derive(Debug)]
+pub(crate) struct MessageTurn {
+    pub(crate) turn: SendTurn,
+    /// Later messages wait until it is dropped; `None` if they do not wait.
+    pub(crate) barrier: Option<DropGuard>,
+}
+
 impl SendOrder {
     /// Returns the turn of a message that later messages do not wait for.
     pub(crate) fn next_turn(&self) -> SendTurn {
@@ -38,6 +46,8 @@ impl SendOrder {
 impl SendTurn {
     /// Waits for the message's turn. Every notification has a time limit, so the wait is bounded.
     pub(crate) async fn wait(self) {
-        self.0.cancelled().await;
+        if !self.0.is_cancelled() {
+            self.0.cancelled().await;
+        }
     }
 }

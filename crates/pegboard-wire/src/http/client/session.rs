@@ -34,18 +34,33 @@ impl HttpClientSession {
         self.state().version = version.and_then(|version| HeaderValue::from_str(&version).ok());
     }
 
+    /// Returns `true` if the server has assigned an id.
+    pub(crate) fn has_id(&self) -> bool {
+        self.state().id.is_some()
+    }
+
+    /// Adds the session headers to those of a request.
+    pub(crate) fn add_to(&self, headers: &mut HeaderMap) {
+        let state = self.state();
+        for (name, value) in [(SESSION_ID, &state.id), (PROTOCOL_VERSION, &state.version)] {
+            if let Some(value) = value {
+                headers.insert(name, value.clone());
+            }
+        }
+    }
+
     /// Merges the session headers into those of a message, which take precedence.
     pub(crate) fn headers_with(&self, own: HeaderMap) -> HeaderMap {
-        let mut headers = self.state().identity_headers();
+        let mut headers = HeaderMap::new();
+        self.add_to(&mut headers);
         headers.extend(own);
         headers
     }
 
     /// Returns the headers for a request that belongs to no message.
     pub(crate) fn headers(&self) -> HeaderMap {
-        let state = self.state();
-        let mut headers = state.headers.clone();
-        headers.extend(state.identity_headers());
+        let mut headers = self.state().headers.clone();
+        self.add_to(&mut headers);
         headers
     }
 
@@ -58,13 +73,6 @@ impl HttpClientSession {
     // A panic while the lock is held cannot leave the state inconsistent.
     fn state(&self) -> MutexGuard<'_, HttpClientSessionState> {
         self.0.lock()
-    }
-}
-
-impl HttpClientSessionState {
-    fn identity_headers(&self) -> HeaderMap {
-        let named = [(SESSION_ID, &self.id), (PROTOCOL_VERSION, &self.version)];
-        named.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect()
     }
 }
 

@@ -12,8 +12,8 @@ use tokio::sync::Barrier;
 
 use super::support::{
     accepted, answer, call, event, events, initialize, json, open, open_connection, options,
-    response_of_type, result, send_notification, send_request, serve, stateless, status, transport_error,
-    with_timeout,
+    response_of_type, result, send_notification, send_request, serve, start_request, stateless, status,
+    transport_error, with_timeout,
 };
 
 #[tokio::test]
@@ -114,10 +114,10 @@ async fn two_hundred_requests_run_concurrently() {
     let connection = open_connection(&server.url);
     let mut pending = Vec::new();
     for n in 0..200 {
-        pending.push(send_request(&connection, "tools/call", json!({"n": n})).await);
+        pending.push(start_request(&connection, "tools/call", json!({"n": n})).await);
     }
     for (n, request) in pending.into_iter().enumerate() {
-        assert_eq!(with_timeout(request.response()).await.unwrap().to_value(), json!({"n": n}));
+        assert_eq!(with_timeout(request).await.unwrap().unwrap().to_value(), json!({"n": n}));
     }
     assert_eq!(connection.n_pending(), 0);
 }

@@ -4,8 +4,8 @@ use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 
 use super::support::{
-    accepted, event, initialize, open_connection, open_ended_stream, result, send_request, serve, stateless,
-    status, transport_error, with_timeout,
+    accepted, event, initialize, open_connection, open_ended_stream, result, send_request, serve,
+    start_request, stateless, status, transport_error, with_timeout,
 };
 
 /// Receives, for each stream, a channel end that closes when the stream is dropped.
@@ -44,7 +44,7 @@ async fn a_stateless_request_is_cancelled_by_closing_its_stream() {
     for method in ["tools/call", "slow"] {
         let (mut server, mut guards) = serve_silence().await;
         let connection = open_connection(&server.url);
-        let request = send_request(&connection, method, stateless()).await;
+        let request = start_request(&connection, method, stateless()).await;
         let dropped = with_timeout(guards.recv()).await.unwrap();
         assert_eq!(server.next().await.method_name(), method);
         drop(request);
@@ -78,11 +78,11 @@ async fn a_request_of_a_session_is_cancelled_by_a_notification() {
 async fn initialize_is_not_cancelled() {
     let mut server = serve(|_| std::future::pending()).await;
     let connection = open_connection(&server.url);
-    let request = send_request(&connection, "initialize", json!({})).await;
+    let request = start_request(&connection, "initialize", json!({})).await;
     server.next().await;
     drop(request);
     // What comes next is the next request, not a cancellation.
-    let _pending = send_request(&connection, "ping", stateless()).await;
+    let _pending = start_request(&connection, "ping", stateless()).await;
     assert_eq!(server.next().await.method_name(), "ping");
 }
 
@@ -90,7 +90,7 @@ async fn initialize_is_not_cancelled() {
 async fn dropping_the_connection_cancels_its_requests() {
     let (mut server, mut guards) = serve_silence().await;
     let connection = open_connection(&server.url);
-    let request = send_request(&connection, "tools/call", json!({})).await;
+    let request = start_request(&connection, "tools/call", json!({})).await;
     let dropped = with_timeout(guards.recv()).await.unwrap();
     assert_eq!(server.next().await.method_name(), "tools/call");
     drop((connection, request));

@@ -13,8 +13,8 @@ use tokio::sync::mpsc;
 
 use super::support::{
     accepted, answer, event, events, json, open, open_connection, open_ended_stream, options,
-    response_of_type, send_request, serve, serve_bytes, serve_socket, stateless, status, transport_error,
-    with_timeout,
+    response_of_type, send_request, serve, serve_bytes, serve_socket, start_request, stateless, status,
+    transport_error, with_timeout,
 };
 
 /// `{"jsonrpc":"2.0","id":1,"result":{"x":"…"}}` with 100,000 spaces, compressed to 176 bytes.
@@ -168,7 +168,7 @@ async fn a_slow_stream_is_closed_when_the_request_is_dropped() {
     })
     .await;
     let connection = open_connection(&url);
-    let request = send_request(&connection, "tools/call", stateless()).await;
+    let request = start_request(&connection, "tools/call", stateless()).await;
     assert!(tokio::time::timeout(Duration::from_millis(50), is_closed.recv()).await.is_err());
     drop(request);
     with_timeout(is_closed.recv()).await.unwrap();

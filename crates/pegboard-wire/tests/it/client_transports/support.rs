@@ -28,6 +28,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time;
+use tokio_util::task::AbortOnDropHandle;
 
 /// A request received by a server.
 #[derive(Clone, Debug)]
@@ -217,6 +218,16 @@ pub(crate) async fn send_notification(connection: &Connection, method: &str) {
 
 pub(crate) async fn send_request(connection: &Connection, method: &str, params: Value) -> PendingRequest {
     connection.request(method, Some(RawJson::of(&params))).await.unwrap()
+}
+
+/// Sends a request that a task drives. Dropping the handle drops the request.
+pub(crate) async fn start_request(
+    connection: &Connection,
+    method: &str,
+    params: Value,
+) -> AbortOnDropHandle<Result<RawJson, RequestError>> {
+    let request = send_request(connection, method, params).await;
+    AbortOnDropHandle::new(tokio::spawn(request.response()))
 }
 
 pub(crate) async fn call(

@@ -1,0 +1,224 @@
+//! Pooled HTTP/1.1 connections to one origin. Each is polled by the request that uses it, so that a request
+//! needs no task of its own.
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, Uri};
+use http_body_util::Full;
+use hyper::body::{Body, Incoming};
+use hyper::client::conn::http1;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use tokio::net::TcpStream;
+use tokio::time::{self, Instant};
+use tower_service::Service;
+
+use crate::link::TransportError;
+
+/// Node and uvicorn close idle connections after 5 s; reusing one while it is being closed loses a request.
+pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
+
+/// Interval of keep-alive probes on open connections.
+pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(30);
+
+/// Maximum number of idle connections.
+const MAX_IDLE: usize = 256;
+
+/// Connections to one origin over plain HTTP/1.1.
+#[derive(Debug)]
+pub(crate) struct ConnectionPool {
+    origin: Uri,
+    connector: HttpConnector,
+    connect_timeout: Duration,
+    /// Idle connections, the most recently used last.
+    idle: Mutex<Vec<PooledConnection>>,
+    has_reaper: AtomicBool,
+}
+
+/// A connection between two requests, or in use by one.
+#[derive(Debug)]
+struct PooledConnection {
+    sender: http1::SendRequest<Full<Bytes>>,
+    driver: Pin<Box<http1::Connection<TokioIo<TcpStream>, Full<Bytes>>>>,
+    idle_since: Instant,
+}
+
+/// A response body that reads its own connection, and returns it to the pool at the end.
+#[derive(Debug)]
+pub(crate) struct PooledBody {
+    incoming: Incoming,
+    /// `None` once the connection was returned or has ended.
+    connection: Option<PooledConnection>,
+    pool: Arc<ConnectionPool>,
+}
+
+impl ConnectionPool {
+    /// Creates an empty pool for an origin, such as `http://localhost:8080`.
+    pub(crate) fn new(origin: Uri, connect_timeout: Duration) -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        connector.set_keepalive(Some(KEEP_ALIVE));
+        connector.set_connect_timeout(Some(connect_timeout));
+        Self {
+            origin,
+            connector,
+            connect_timeout,
+            idle: Mutex::default(),
+            has_reaper: AtomicBool::new(false),
+        }
+    }
+
+    /// Sends a request in origin form and waits for the head of its response.
+    pub(crate) async fn send(
+        self: &Arc<Self>,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<PooledBody>, TransportError> {
+        let mut connection = match poll_fn(|context| Poll::Ready(self.take_idle(context))).await {
+            Some(connection) => connection,
+            None => self.connect().await?,
+        };
+        let mut responding = pin!(connection.sender.send_request(request));
+        let mut has_ended = false;
+        let response = poll_fn(|context| {
+            // The connection makes progress first: it writes the request and reads the response.
+            has_ended = has_ended || connection.driver.as_mut().poll(context).is_ready();
+            responding.as_mut().poll(context)
+        })
+        .await
+        .map_err(|error| network_error("the server did not answer", &error))?;
+        let connection = (!has_ended).then_some(connection);
+        Ok(response.map(|incoming| PooledBody { incoming, connection, pool: Arc::clone(self) }))
+    }
+
+    /// Returns an idle connection that is still open. A closed one is noticed without a system call, because
+    /// its socket has reported that it is readable.
+    fn take_idle(&self, context: &mut Context<'_>) -> Option<PooledConnection> {
+        loop {
+            let mut connection = self.idle.lock().pop()?;
+            if connection.idle_since.elapsed() < IDLE_TIMEOUT
+                && connection.driver.as_mut().poll(context).is_pending()
+                && connection.sender.is_ready()
+            {
+                return Some(connection);
+            }
+        }
+    }
+
+    async fn connect(&self) -> Result<PooledConnection, TransportError> {
+        let unreachable = |error: &dyn std::error::Error| network_error("cannot reach the server", error);
+        let connecting = self.connector.clone().call(self.origin.clone());
+        let stream = match time::timeout(self.connect_timeout, connecting).await {
+            Ok(connected) => connected.map_err(|error| unreachable(&error))?,
+            Err(elapsed) => return Err(unreachable(&elapsed)),
+        };
+        let (sender, driver) = http1::handshake(stream).await.map_err(|error| unreachable(&error))?;
+        Ok(PooledConnection { sender, driver: Box::pin(driver), idle_since: Instant::now() })
+    }
+
+    /// Keeps a connection for the next request.
+    fn put(self: &Arc<Self>, mut connection: PooledConnection) {
+        connection.idle_since = Instant::now();
+        {
+            let mut idle = self.idle.lock();
+            if idle.len() >= MAX_IDLE {
+                return;
+            }
+            idle.push(connection);
+        }
+        if !self.has_reaper.load(Ordering::Relaxed) && !self.has_reaper.swap(true, Ordering::Relaxed) {
+            let pool = Arc::downgrade(self);
+            // The task ends when no connection is idle, or with the pool.
+            tokio::spawn(async move {
+                loop {
+                    time::sleep(IDLE_TIMEOUT).await;
+                    let Some(pool) = pool.upgrade() else { return };
+                    if pool.drop_expired() {
+                        return;
+                    }
+                }
+            });
+        }
+    }
+
+    /// Closes connections that were idle for too long; returns `true` if none is left.
+    fn drop_expired(&self) -> bool {
+        let mut idle = self.idle.lock();
+        let n_expired = idle.iter().take_while(|connection| connection.idle_since.elapsed() >= IDLE_TIMEOUT);
+        let n_expired = n_expired.count();
+        let expired: Vec<_> = idle.drain(..n_expired).collect();
+        let is_empty = idle.is_empty();
+        if is_empty {
+            self.has_reaper.store(false, Ordering::Relaxed);
+        }
+        drop(idle);
+        drop(expired);
+        is_empty
+    }
+}
+
+impl PooledBody {
+    /// Returns the declared length of the body, if there is one.
+    pub(crate) fn content_length(&self) -> Option<u64> {
+        self.incoming.size_hint().exact()
+    }
+
+    /// Reads the next chunk; `None` at the end.
+    pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, TransportError> {
+        poll_fn(|context| self.poll_chunk(context)).await
+    }
+
+    fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, TransportError>> {
+        loop {
+            if let Some(connection) = &mut self.connection
+                && connection.driver.as_mut().poll(context).is_ready()
+            {
+                // What it has read is still in the body, and so is its error.
+                self.connection = None;
+            }
+            match Pin::new(&mut self.incoming).poll_frame(context) {
+                Poll::Ready(Some(Ok(frame))) => {
+                    if let Ok(data) = frame.into_data() {
+                        if self.incoming.is_end_stream() {
+                            self.release(context);
+                        }
+                        return Poll::Ready(Ok(Some(data)));
+                    }
+                }
+                Poll::Ready(Some(Err(error))) => {
+                    return Poll::Ready(Err(network_error("the response was cut off", &error)));
+                }
+                Poll::Ready(None) => {
+                    self.release(context);
+                    return Poll::Ready(Ok(None));
+                }
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+
+    /// Returns the connection to the pool, unless it closes after this response.
+    fn release(&mut self, context: &mut Context<'_>) {
+        if let Some(mut connection) = self.connection.take()
+            && connection.driver.as_mut().poll(context).is_pending()
+            && connection.sender.is_ready()
+        {
+            self.pool.put(connection);
+        }
+    }
+}
+
+/// Formats a network error on one line: its innermost cause says most.
+pub(super) fn network_error(what: &str, error: &dyn std::error::Error) -> TransportError {
+    let mut cause = error;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    TransportError::failed(format!("{what}: {cause}"))
+}
