@@ -4,12 +4,14 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use futures_util::future::{self, BoxFuture};
 use http::HeaderMap;
 use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
@@ -19,6 +21,7 @@ use tokio::time;
 
 use crate::http::client::HttpTransport;
 use crate::http::client::call::HttpCall;
+use crate::http::server::streams::SessionStreams;
 use crate::link::{
     Arrival, CancelRequest, Letter, Link, LinkKind, MessageTrace, TransportError, TransportEvent,
 };
@@ -105,10 +108,9 @@ pub struct Connection(Arc<ConnectionShared>);
 /// State shared by the clones of a connection, its pending requests and its dispatcher.
 #[derive(Debug)]
 pub(crate) struct ConnectionShared {
-    letters: mpsc::Sender<Letter>,
-    cancels: mpsc::UnboundedSender<CancelRequest>,
-    /// The HTTP transport, on which each request is driven by its caller; `None` if messages are multiplexed.
-    http: Option<HttpSide>,
+    outbound: Outbound,
+    /// Handler of the peer's messages, for HTTP; a multiplexed connection has it in its dispatcher.
+    handler: Option<HandlerRef>,
     trace: Option<MessageTrace>,
     limits: ConnectionLimits,
     next_id: AtomicI64,
@@ -121,23 +123,111 @@ pub(crate) struct ConnectionShared {
     closed: watch::Sender<Option<TransportError>>,
 }
 
-/// Sends requests over HTTP, and handles what the server sends meanwhile.
-struct HttpSide {
-    transport: Arc<HttpTransport>,
-    handler: Arc<dyn InboundHandler>,
+/// The way of outgoing messages.
+#[derive(Clone, Debug)]
+enum Outbound {
+    /// All messages are queued for the transport.
+    Queue { letters: mpsc::Sender<Letter>, cancels: mpsc::UnboundedSender<CancelRequest> },
+    /// A client over HTTP: each request is driven by its caller, the rest is queued.
+    HttpClient {
+        letters: mpsc::Sender<Letter>,
+        cancels: mpsc::UnboundedSender<CancelRequest>,
+        transport: Arc<HttpTransport>,
+    },
+    /// A session of the HTTP server: messages go straight to its streams.
+    HttpSession { streams: Arc<SessionStreams> },
 }
 
-impl fmt::Debug for HttpSide {
+impl Outbound {
+    /// Sends a message; an error if the transport has ended.
+    async fn send(&self, mut letter: Letter) -> Result<(), TransportError> {
+        let letters = match self {
+            Self::Queue { letters, .. } => letters,
+            Self::HttpClient { letters, transport, .. } => {
+                letter.turn = transport.turn_of(&letter.message);
+                letters
+            }
+            Self::HttpSession { streams } => {
+                streams.route(&letter);
+                return Ok(());
+            }
+        };
+        letters.send(letter).await.map_err(|_| TransportError::Closed)
+    }
+
+    /// Cancels a request on the wire. A closed transport has nothing to cancel.
+    fn cancel(&self, cancel: CancelRequest) {
+        match self {
+            Self::Queue { cancels, .. } | Self::HttpClient { cancels, .. } => {
+                let _ = cancels.send(cancel);
+            }
+            Self::HttpSession { streams } => streams.route(&Letter::new(cancel_notification(&cancel))),
+        }
+    }
+}
+
+/// A handler of inbound messages.
+#[derive(Clone)]
+struct HandlerRef(Arc<dyn InboundHandler>);
+
+impl fmt::Debug for HandlerRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HttpSide").field("transport", &self.transport).finish_non_exhaustive()
+        f.write_str("HandlerRef")
     }
 }
 
 #[derive(Debug, Default)]
 struct RequestTable {
     pending: HashMap<i64, PendingEntry>,
-    inbound: HashMap<Id, AbortHandle>,
+    inbound: HashMap<Id, InboundEntry>,
     closed: Option<TransportError>,
+}
+
+/// A request of the peer in progress.
+#[derive(Debug)]
+enum InboundEntry {
+    /// Runs in a task of its own.
+    Task(AbortHandle),
+    /// Is driven by the transport.
+    Call(future::AbortHandle),
+}
+
+impl InboundEntry {
+    fn abort(&self) {
+        match self {
+            Self::Task(task) => task.abort(),
+            Self::Call(call) => call.abort(),
+        }
+    }
+}
+
+/// A request of the peer, driven by its transport: the result, or `None` if the peer cancelled it. Dropping it
+/// cancels the work.
+pub(crate) struct InboundCall {
+    work: future::Abortable<BoxFuture<'static, Result<RawJson, RpcError>>>,
+    id: Id,
+    shared: Weak<ConnectionShared>,
+}
+
+impl Future for InboundCall {
+    type Output = Option<Result<RawJson, RpcError>>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        // A panic in the handler costs only this request.
+        match catch_unwind(AssertUnwindSafe(|| Pin::new(&mut self.work).poll(context))) {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(result)) => Poll::Ready(result.ok()),
+            Err(_panic) => Poll::Ready(Some(Err(RpcError::handler_panicked()))),
+        }
+    }
+}
+
+impl Drop for InboundCall {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.end_inbound(&self.id);
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -171,34 +261,42 @@ impl Connection {
         trace: Option<MessageTrace>,
     ) -> Self {
         let Link { letters, cancels, kind } = link;
-        let shared = |http| ConnectionShared {
-            letters,
-            cancels,
-            http,
-            trace,
-            limits,
-            next_id: AtomicI64::new(1),
-            table: Mutex::default(),
-            stray_responses: AtomicU64::new(0),
-            stray_notifications: AtomicU64::new(0),
-            malformed: AtomicU64::new(0),
-            n_inbound: watch::Sender::new(0),
-            closed: watch::Sender::new(None),
-        };
         match kind {
             LinkKind::Multiplexed { arrivals } => {
-                let shared = Arc::new(shared(None));
+                let shared = ConnectionShared::new(Outbound::Queue { letters, cancels }, None, trace, limits);
                 // The task ends with the transport, which ends when the last clone of the connection is
                 // dropped.
                 tokio::spawn(dispatch(Arc::downgrade(&shared), arrivals, handler));
                 Self(shared)
             }
             LinkKind::Http { transport, dispatcher } => {
-                let shared = Arc::new(shared(Some(HttpSide { transport, handler })));
+                let outbound = Outbound::HttpClient { letters, cancels, transport };
+                let shared = ConnectionShared::new(outbound, Some(HandlerRef(handler)), trace, limits);
                 dispatcher.start(Arc::downgrade(&shared));
                 Self(shared)
             }
         }
+    }
+
+    /// Opens the connection of an HTTP session. Its messages are passed to [`receive`](Self::receive) and
+    /// [`begin`](Self::begin).
+    pub(crate) fn open_session(
+        streams: Arc<SessionStreams>,
+        handler: Arc<dyn InboundHandler>,
+        limits: ConnectionLimits,
+    ) -> Self {
+        let outbound = Outbound::HttpSession { streams };
+        Self(ConnectionShared::new(outbound, Some(HandlerRef(handler)), None, limits))
+    }
+
+    /// Handles a message of the peer. Requests run in tasks of their own.
+    pub(crate) async fn receive(&self, message: Message, headers: HeaderMap) {
+        self.0.receive(message, None, headers).await;
+    }
+
+    /// Begins a request of the peer, which the caller drives.
+    pub(crate) fn begin(&self, request: Request, headers: HeaderMap) -> Result<InboundCall, RpcError> {
+        self.0.begin(request, headers)
     }
 
     /// Sends a request. Ids and progress tokens on the wire are the connection's own.
@@ -220,13 +318,9 @@ impl Connection {
     ) -> Result<PendingRequest, RequestError> {
         let id = self.0.next_id.fetch_add(1, Ordering::Relaxed);
         let (params, token) = replace_progress_token(params, id);
-        if let Some(http) = &self.0.http {
-            return self.request_over_http(
-                http,
-                Request::new(Id::Number(id), method, params),
-                token,
-                headers,
-            );
+        if let Outbound::HttpClient { transport, .. } = &self.0.outbound {
+            let request = Request::new(Id::Number(id), method, params);
+            return self.request_over_http(transport, request, token, headers);
         }
         let cancel = match method {
             "initialize" | "server/discover" => CancelMode::Silent,
@@ -244,7 +338,7 @@ impl Connection {
     /// Prepares a request that its caller drives.
     fn request_over_http(
         &self,
-        http: &HttpSide,
+        transport: &Arc<HttpTransport>,
         request: Request,
         token: Option<RawJson>,
         headers: HeaderMap,
@@ -254,25 +348,22 @@ impl Connection {
         if let Some(trace) = &self.0.trace {
             trace.sent(&Message::Request(request.clone()));
         }
-        let call = HttpCall::new(Arc::clone(&self.0), Arc::clone(&http.transport), request, headers);
+        let call = HttpCall::new(Arc::clone(&self.0), Arc::clone(transport), request, headers);
         let cancel = match call.cancel_headers().filter(|_| !is_handshake) {
             Some(headers) => CancelMode::Notify(headers),
             None => CancelMode::Silent,
         };
         let slot = self.0.register_pending(id, token, cancel)?;
-        let driver: RequestDriver = Box::pin(call.run(http.transport.next_turn()));
+        let driver: RequestDriver = Box::pin(call.run(transport.next_turn()));
         Ok(PendingRequest { id, slot, shared: Arc::clone(&self.0), driver: Some(driver) })
     }
 
     /// Queues a message for the transport.
-    async fn send(&self, mut letter: Letter) -> Result<(), TransportError> {
+    async fn send(&self, letter: Letter) -> Result<(), TransportError> {
         if let Some(trace) = &self.0.trace {
             trace.sent(&letter.message);
         }
-        if let Some(http) = &self.0.http {
-            letter.turn = http.transport.turn_of(&letter.message);
-        }
-        match self.0.letters.send(letter).await {
+        match self.0.outbound.send(letter).await {
             Ok(()) => Ok(()),
             Err(_) => Err(self.send_error().await),
         }
@@ -324,7 +415,7 @@ impl Connection {
 
     /// Returns a handle that does not keep the connection alive.
     pub fn downgrade(&self) -> WeakConnection {
-        WeakConnection { shared: Arc::downgrade(&self.0), closed: self.0.closed.subscribe() }
+        WeakConnection { shared: Arc::downgrade(&self.0) }
     }
 
     /// Returns `true` if the connection is closed.
@@ -351,7 +442,6 @@ impl Connection {
 #[derive(Clone, Debug)]
 pub struct WeakConnection {
     shared: Weak<ConnectionShared>,
-    closed: watch::Receiver<Option<TransportError>>,
 }
 
 impl WeakConnection {
@@ -362,7 +452,10 @@ impl WeakConnection {
 
     /// Waits until the connection is closed or dropped.
     pub async fn closed(&self) {
-        let _ = self.closed.clone().wait_for(Option::is_some).await;
+        let Some(shared) = self.shared.upgrade() else { return };
+        let mut closed = shared.closed.subscribe();
+        drop(shared);
+        let _ = closed.wait_for(Option::is_some).await;
     }
 }
 
@@ -393,7 +486,7 @@ async fn dispatch(
             trace.received(&arrival.event);
         }
         // Nothing that awaits the peer may hold the connection: it could not be dropped otherwise.
-        let letters = strong.letters.clone();
+        let outbound = strong.outbound.clone();
         match arrival.event {
             TransportEvent::Message(Message::Response(response)) => strong.handle_response(response),
             TransportEvent::Message(Message::Notification(notification)) => {
@@ -404,14 +497,14 @@ async fn dispatch(
                 let rejection = strong.serve(request, from, &handler);
                 drop(strong);
                 if let Some(rejection) = rejection {
-                    let _ = letters.send(rejection).await;
+                    let _ = outbound.send(rejection).await;
                 }
             }
             TransportEvent::Malformed(malformed) => {
                 increment(&strong.malformed);
                 drop(strong);
                 let _ =
-                    letters.send(Letter::new(Message::response(malformed.id, Err(*malformed.error)))).await;
+                    outbound.send(Letter::new(Message::response(malformed.id, Err(*malformed.error)))).await;
             }
             TransportEvent::Skipped => increment(&strong.malformed),
             TransportEvent::RequestFailed { id, error } => strong.complete(&id, Err(error.into())),
@@ -434,6 +527,27 @@ async fn dispatch(
 }
 
 impl ConnectionShared {
+    fn new(
+        outbound: Outbound,
+        handler: Option<HandlerRef>,
+        trace: Option<MessageTrace>,
+        limits: ConnectionLimits,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            outbound,
+            handler,
+            trace,
+            limits,
+            next_id: AtomicI64::new(1),
+            table: Mutex::default(),
+            stray_responses: AtomicU64::new(0),
+            stray_notifications: AtomicU64::new(0),
+            malformed: AtomicU64::new(0),
+            n_inbound: watch::Sender::new(0),
+            closed: watch::Sender::new(None),
+        })
+    }
+
     // A panic while the lock is held cannot leave the table inconsistent.
     fn table(&self) -> MutexGuard<'_, RequestTable> {
         self.table.lock()
@@ -465,26 +579,30 @@ impl ConnectionShared {
     pub(crate) fn cancel_pending(&self, id: i64) {
         let cancelled = self.table().pending.remove(&id);
         if let Some(CancelMode::Notify(headers)) = cancelled.map(|pending| pending.cancel) {
-            // A closed transport has nothing to cancel.
-            let _ = self.cancels.send(CancelRequest { id: Id::Number(id), headers });
+            self.outbound.cancel(CancelRequest { id: Id::Number(id), headers });
         }
     }
 
     /// Handles a message that arrived over HTTP; `related_request` is the request that owns its stream.
-    pub(crate) async fn receive(self: &Arc<Self>, message: Message, related_request: Option<Id>) {
-        let Some(http) = &self.http else { return };
+    pub(crate) async fn receive(
+        self: &Arc<Self>,
+        message: Message,
+        related_request: Option<Id>,
+        headers: HeaderMap,
+    ) {
+        let Some(HandlerRef(handler)) = &self.handler else { return };
         if let Some(trace) = &self.trace {
             trace.message_received(&message);
         }
         match message {
             Message::Response(response) => self.handle_response(response),
             Message::Notification(notification) => {
-                self.handle_notification(notification, related_request, &*http.handler);
+                self.handle_notification(notification, related_request, &**handler);
             }
             Message::Request(request) => {
-                let rejection = self.serve(request, (related_request, HeaderMap::new()), &http.handler);
+                let rejection = self.serve(request, (related_request, headers), handler);
                 if let Some(rejection) = rejection {
-                    let _ = self.letters.send(rejection).await;
+                    let _ = self.outbound.send(rejection).await;
                 }
             }
         }
@@ -530,9 +648,8 @@ impl ConnectionShared {
         if &*notification.method == "notifications/progress" {
             return self.route_progress(&notification);
         }
-        if let Some(task) = cancelled_id(&notification).and_then(|id| self.table().inbound.remove(&id)) {
-            task.abort();
-            return self.n_inbound.send_modify(|n_inbound| *n_inbound -= 1);
+        if let Some(entry) = cancelled_id(&notification).and_then(|id| self.end_inbound(&id)) {
+            return entry.abort();
         }
         match related_request.as_ref().and_then(|id| self.pending_slot(id)) {
             Some(slot) => self.enqueue_notification(&slot, notification),
@@ -572,6 +689,30 @@ impl ConnectionShared {
         }
     }
 
+    /// Removes a request of the peer that has ended.
+    fn end_inbound(&self, id: &Id) -> Option<InboundEntry> {
+        let ended = self.table().inbound.remove(id)?;
+        self.n_inbound.send_modify(|n_inbound| *n_inbound -= 1);
+        Some(ended)
+    }
+
+    fn begin(self: &Arc<Self>, request: Request, headers: HeaderMap) -> Result<InboundCall, RpcError> {
+        let Some(HandlerRef(handler)) = &self.handler else { return Err(RpcError::handler_panicked()) };
+        let id = request.id.clone();
+        if let Some(rejection) = self.rejection_for(&id) {
+            return Err(rejection);
+        }
+        let connection = WeakConnection { shared: Arc::downgrade(self) };
+        let inbound = InboundRequest { request, related_request: None, headers, connection };
+        let work = catch_unwind(AssertUnwindSafe(|| handler.request(inbound)));
+        let work = work.map_err(|_panic| RpcError::handler_panicked())?;
+        let (abort, registration) = future::AbortHandle::new_pair();
+        self.table().inbound.insert(id.clone(), InboundEntry::Call(abort));
+        self.n_inbound.send_modify(|n_inbound| *n_inbound += 1);
+        let work = future::Abortable::new(work, registration);
+        Ok(InboundCall { work, id, shared: Arc::downgrade(self) })
+    }
+
     /// Starts a request of the peer, or returns the letter that rejects it.
     fn serve(
         self: &Arc<Self>,
@@ -592,7 +733,7 @@ impl ConnectionShared {
             Ok(work) => work,
             Err(_panic) => return Some(answer(id, Err(RpcError::handler_panicked()))),
         };
-        let (shared, letters) = (Arc::downgrade(self), self.letters.clone());
+        let (shared, outbound) = (Arc::downgrade(self), self.outbound.clone());
         let mut table = self.table();
         let Entry::Vacant(free) = table.inbound.entry(id.clone()) else { return None };
         // The task ends with the work, or is aborted when the peer cancels or the connection closes.
@@ -606,13 +747,13 @@ impl ConnectionShared {
             let is_wanted =
                 shared.upgrade().is_some_and(|shared| shared.table().inbound.remove(&id).is_some());
             if is_wanted {
-                let _ = letters.send(answer(id, result)).await;
+                let _ = outbound.send(answer(id, result)).await;
                 if let Some(shared) = shared.upgrade() {
                     shared.n_inbound.send_modify(|n_inbound| *n_inbound -= 1);
                 }
             }
         });
-        free.insert(task.abort_handle());
+        free.insert(InboundEntry::Task(task.abort_handle()));
         self.n_inbound.send_modify(|n_inbound| *n_inbound += 1);
         None
     }
@@ -650,7 +791,7 @@ impl Drop for ConnectionShared {
     /// Aborts work for a peer that can no longer receive the response.
     fn drop(&mut self) {
         let table = self.table.get_mut();
-        table.inbound.values().for_each(AbortHandle::abort);
+        table.inbound.values().for_each(InboundEntry::abort);
     }
 }
 

@@ -14,12 +14,14 @@ use tokio::sync::broadcast;
 use crate::connection::{Connection, ConnectionLimits, ConnectionRole};
 use crate::era::{Era, LogLevel, Revision};
 use crate::http::headers::HeaderParameter;
+use crate::http::server::streams::SessionStreams;
 use crate::link::{Link, TransportError};
 use crate::message::{Notification, RpcError};
 use crate::state_signer::StateSigner;
 use pegboard_json::RawJson;
 
 mod input_requests;
+pub(crate) mod notification_stream;
 mod peer;
 pub(crate) mod session;
 pub(crate) mod stateless;
@@ -237,6 +239,11 @@ impl ServiceServer {
     /// Opens a connection that serves one client for as long as it lives.
     pub fn open(&self, link: Link) -> Connection {
         self.open_session(link, ClientSessionId::random())
+    }
+
+    /// Opens the connection of a session over HTTP.
+    pub(crate) fn open_http_session(&self, streams: Arc<SessionStreams>, id: ClientSessionId) -> Connection {
+        session::open_http(self, streams, id)
     }
 
     /// Opens a connection under the session id that the transport uses.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Query, Request, State};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use bytes::Bytes;
 use futures_util::stream;
@@ -64,7 +64,7 @@ impl Drop for LegacySessionGuard {
 
 async fn open_stream(State(endpoint): State<Arc<LegacyEndpoint>>, request: Request) -> Response {
     if let Err(rejection) = check_host_and_origin(request.headers(), request.uri(), &endpoint.options) {
-        return rejection.into();
+        return rejection.into_response();
     }
     let (link, Port { letters, cancels, arrivals }) = link();
     let session_id = ClientSessionId::random();
@@ -72,7 +72,7 @@ async fn open_stream(State(endpoint): State<Arc<LegacyEndpoint>>, request: Reque
     {
         let mut sessions = endpoint.sessions();
         if sessions.len() >= endpoint.options.max_sessions {
-            return plain_text(StatusCode::SERVICE_UNAVAILABLE, "too many sessions");
+            return plain_text(StatusCode::SERVICE_UNAVAILABLE, "too many sessions").into_response();
         }
         sessions.insert(id.clone(), arrivals);
     }
@@ -97,6 +97,7 @@ async fn open_stream(State(endpoint): State<Arc<LegacyEndpoint>>, request: Reque
             Some((Ok::<_, Infallible>(chunk), (stream_state, None)))
         },
     )))
+    .into_response()
 }
 
 /// The event stream of one client. Dropping it ends the session.
@@ -132,15 +133,15 @@ async fn receive_message(
     request: Request,
 ) -> Response {
     if let Err(rejection) = check_host_and_origin(request.headers(), request.uri(), &endpoint.options) {
-        return rejection.into();
+        return rejection.into_response();
     }
     let Some(arrivals) = endpoint.sessions().get(&address.session).cloned() else {
-        return plain_text(StatusCode::NOT_FOUND, "there is no such session");
+        return plain_text(StatusCode::NOT_FOUND, "there is no such session").into_response();
     };
     let (parts, body) = request.into_parts();
     let body = match read_json(&parts.headers, body, endpoint.options.max_body).await {
         Ok(body) => body,
-        Err(rejection) => return rejection.into(),
+        Err(rejection) => return rejection.into_response(),
     };
     let received = match Message::decode(body, endpoint.options.max_depth) {
         Ok(Frame::Single(message)) => vec![TransportEvent::Message(message)],
@@ -152,8 +153,8 @@ async fn receive_message(
     };
     for event in received {
         if arrivals.send(Arrival::new(event).with_headers(parts.headers.clone())).await.is_err() {
-            return plain_text(StatusCode::NOT_FOUND, "the session has ended");
+            return plain_text(StatusCode::NOT_FOUND, "the session has ended").into_response();
         }
     }
-    plain_text(StatusCode::ACCEPTED, "Accepted")
+    plain_text(StatusCode::ACCEPTED, "Accepted").into_response()
 }

@@ -1,18 +1,18 @@
 //! The server role over HTTP: one endpoint for clients of both eras.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request as HttpRequest, State};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use axum::routing::any;
-use axum::serve::ListenerExt;
 use bytes::Bytes;
-use futures_util::StreamExt;
+use futures_util::FutureExt;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
-use tokio::net::TcpListener;
+use http_body_util::BodyExt;
 use tokio::time;
 
 use crate::era::{Era, Revision};
@@ -23,9 +23,14 @@ use crate::server::ServiceServer;
 
 mod channel;
 mod host_check;
+mod listener;
+mod reply;
 mod sessions;
 mod stateless;
+pub(crate) mod streams;
 
+pub use listener::{DirectRoutes, HttpApplication, serve};
+pub use reply::{HttpReply, ReplyBody};
 use sessions::Sessions;
 
 /// Time limit for reading a request body.
@@ -67,46 +72,59 @@ impl Default for HttpServerOptions {
 
 /// Returns a router that serves `server`; it can be mounted at any path.
 pub fn endpoint(server: ServiceServer, options: HttpServerOptions) -> Router {
-    let sessions = Sessions::new(server.clone(), options.clone());
-    let endpoint = Arc::new(HttpServerEndpoint { server, options, sessions });
-    Router::new().fallback(any(handle)).with_state(endpoint)
+    HttpServerEndpoint::new(server, options).router()
 }
 
-/// Serves a router on a listener, with `TCP_NODELAY`, until the listener fails.
-pub async fn serve(listener: TcpListener, application: Router) -> std::io::Result<()> {
-    let listener = listener.tap_io(|stream| {
-        // A connection without `TCP_NODELAY` is served all the same.
-        let _ = stream.set_nodelay(true);
-    });
-    axum::serve(listener, application).await
-}
+/// One MCP endpoint over HTTP. Clones share its sessions.
+#[derive(Clone)]
+pub struct HttpServerEndpoint(Arc<EndpointState>);
 
-struct HttpServerEndpoint {
+struct EndpointState {
     server: ServiceServer,
     options: HttpServerOptions,
     sessions: Sessions,
 }
 
-async fn handle(State(endpoint): State<Arc<HttpServerEndpoint>>, request: HttpRequest) -> Response {
-    if let Err(rejection) = host_check::check(request.headers(), request.uri(), &endpoint.options) {
-        return rejection.into();
+impl HttpServerEndpoint {
+    /// Creates an endpoint for `server`.
+    pub fn new(server: ServiceServer, options: HttpServerOptions) -> Self {
+        let sessions = Sessions::new(server.clone(), options.clone());
+        Self(Arc::new(EndpointState { server, options, sessions }))
     }
-    let (parts, body) = request.into_parts();
-    match parts.method {
-        Method::POST => endpoint.post(parts.headers, body).await,
-        Method::GET => endpoint.sessions.get(&parts.headers),
-        Method::DELETE => endpoint.sessions.delete(&parts.headers),
-        _ => method_not_allowed(),
+
+    /// Returns a router that serves the endpoint at any path.
+    pub fn router(&self) -> Router {
+        let handle =
+            async |State(endpoint): State<Self>, request: HttpRequest| endpoint.handle(request).await;
+        Router::new().fallback(any(handle)).with_state(self.clone())
+    }
+
+    /// Handles a request.
+    pub async fn handle<B>(&self, request: http::Request<B>) -> HttpReply
+    where
+        B: http_body::Body<Data = Bytes> + Unpin,
+    {
+        let endpoint = &*self.0;
+        if let Err(rejection) = host_check::check(request.headers(), request.uri(), &endpoint.options) {
+            return rejection.into();
+        }
+        let (parts, body) = request.into_parts();
+        match parts.method {
+            Method::POST => endpoint.post(parts.headers, body).await,
+            Method::GET => endpoint.sessions.get(&parts.headers),
+            Method::DELETE => endpoint.sessions.delete(&parts.headers),
+            _ => method_not_allowed(),
+        }
     }
 }
 
-impl HttpServerEndpoint {
+impl EndpointState {
     fn is_stateless(&self, message: &Message) -> bool {
         matches!(message, Message::Request(request)
             if self.server.era(Era::claimed(request.params.as_ref())) == Era::Stateless)
     }
 
-    async fn post(&self, headers: HeaderMap, body: Body) -> Response {
+    async fn post(&self, headers: HeaderMap, body: impl http_body::Body<Data = Bytes> + Unpin) -> HttpReply {
         let body = match read_json(&headers, body, self.options.max_body).await {
             Ok(body) => body,
             Err(rejection) => return rejection.into(),
@@ -123,7 +141,7 @@ impl HttpServerEndpoint {
             {
                 stateless::answer(&self.server, request, headers, self.options.keep_alive).await
             }
-            Frame::Single(message) => self.sessions.post(&headers, vec![message]).await,
+            Frame::Single(message) => self.sessions.post(headers, message).await,
             Frame::Batch(messages) => match messages.into_iter().collect::<Result<Vec<_>, _>>() {
                 Ok(messages) if messages.iter().any(|message| self.is_stateless(message)) => {
                     let error = RpcError::new(
@@ -132,7 +150,7 @@ impl HttpServerEndpoint {
                     );
                     error_response(StatusCode::BAD_REQUEST, None, error)
                 }
-                Ok(messages) => self.sessions.post(&headers, messages).await,
+                Ok(messages) => self.sessions.post_batch(headers, messages).await,
                 Err(InvalidMessage { id, error, .. }) => error_response(StatusCode::BAD_REQUEST, id, *error),
             },
         }
@@ -160,20 +178,31 @@ pub fn check_host_and_origin(
 }
 
 /// Reads a JSON body up to a size limit.
-pub async fn read_json(headers: &HeaderMap, body: Body, max_bytes: usize) -> Result<Bytes, HttpRejection> {
+pub async fn read_json<B>(headers: &HeaderMap, body: B, max_bytes: usize) -> Result<Bytes, HttpRejection>
+where
+    B: http_body::Body<Data = Bytes> + Unpin,
+{
     if !host_check::is_json(headers) {
         return Err(HttpRejection(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body must be application/json"));
     }
-    let reading = time::timeout(BODY_TIMEOUT, read(body, max_bytes)).await;
+    let mut reading = pin!(read(body, max_bytes));
+    // Nearly always the body has arrived with the head, and no timer is needed.
+    if let Some(body) = (&mut reading).now_or_never() {
+        return body;
+    }
+    let reading = time::timeout(BODY_TIMEOUT, reading).await;
     reading.unwrap_or(Err(HttpRejection(StatusCode::REQUEST_TIMEOUT, "timed out reading the body")))
 }
 
 /// Reads a body up to a size limit.
-async fn read(body: Body, max_bytes: usize) -> Result<Bytes, HttpRejection> {
-    let mut stream = body.into_data_stream();
-    let mut buffer = BodyBuffer::new(max_bytes, 0);
-    while let Some(chunk) = stream.next().await {
-        let chunk = chunk.map_err(|_| HttpRejection(StatusCode::BAD_REQUEST, "the body is incomplete"))?;
+async fn read<B>(mut body: B, max_bytes: usize) -> Result<Bytes, HttpRejection>
+where
+    B: http_body::Body<Data = Bytes> + Unpin,
+{
+    let mut buffer = BodyBuffer::new(max_bytes, body.size_hint().exact().unwrap_or(0));
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| HttpRejection(StatusCode::BAD_REQUEST, "the body is incomplete"))?;
+        let Ok(chunk) = frame.into_data() else { continue };
         let too_large = |BodyTooLarge| HttpRejection(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large");
         buffer.push(chunk).map_err(too_large)?;
     }
@@ -184,7 +213,13 @@ async fn read(body: Body, max_bytes: usize) -> Result<Bytes, HttpRejection> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HttpRejection(pub StatusCode, pub &'static str);
 
-impl From<HttpRejection> for Response {
+impl IntoResponse for HttpRejection {
+    fn into_response(self) -> Response {
+        HttpReply::from(self).into_response()
+    }
+}
+
+impl From<HttpRejection> for HttpReply {
     fn from(HttpRejection(status, text): HttpRejection) -> Self {
         let mut response = plain_text(status, text);
         if status == StatusCode::SERVICE_UNAVAILABLE {
@@ -195,11 +230,11 @@ impl From<HttpRejection> for Response {
 }
 
 /// Returns a plain-text response, for clients that do not speak the protocol.
-pub(crate) fn plain_text(status: StatusCode, text: &'static str) -> Response {
-    respond(status, "text/plain; charset=utf-8", Body::from(text))
+pub(crate) fn plain_text(status: StatusCode, text: &'static str) -> HttpReply {
+    respond(status, "text/plain; charset=utf-8", ReplyBody::from(text))
 }
 
-fn method_not_allowed() -> Response {
+fn method_not_allowed() -> HttpReply {
     let mut response = plain_text(
         StatusCode::METHOD_NOT_ALLOWED,
         "this endpoint accepts POST, and GET and DELETE with a session",
@@ -209,25 +244,25 @@ fn method_not_allowed() -> Response {
 }
 
 /// Returns a response with a JSON-RPC error as its body.
-fn error_response(status: StatusCode, id: Option<Id>, error: RpcError) -> Response {
+fn error_response(status: StatusCode, id: Option<Id>, error: RpcError) -> HttpReply {
     json(status, Message::response(id, Err(error)).encode())
 }
 
-fn json(status: StatusCode, body: Bytes) -> Response {
-    respond(status, "application/json", Body::from(body))
+fn json(status: StatusCode, body: Bytes) -> HttpReply {
+    respond(status, "application/json", ReplyBody::from(body))
 }
 
 /// Returns an event stream response.
-pub(crate) fn events(body: Body) -> Response {
-    let mut response = respond(StatusCode::OK, "text/event-stream", body);
+pub(crate) fn events(body: Body) -> HttpReply {
+    let mut response = respond(StatusCode::OK, "text/event-stream", ReplyBody::from(body));
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     response
 }
 
-fn respond(status: StatusCode, content_type: &'static str, body: Body) -> Response {
-    let mut response = Response::new(body);
+fn respond(status: StatusCode, content_type: &'static str, body: ReplyBody) -> HttpReply {
+    let mut response = HttpReply::new(body);
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     response

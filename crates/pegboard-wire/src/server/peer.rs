@@ -1,12 +1,13 @@
 //! The connection back to a client while its request is in progress.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::Number;
-use tokio::sync::mpsc;
 
 use super::DEFAULT_LOG_LEVEL;
+use super::notification_stream::NotificationStream;
 use crate::connection::WeakConnection;
 use crate::era::LogLevel;
 use crate::link::TransportError;
@@ -31,7 +32,7 @@ enum PeerRoute {
     /// A connection on which the client accepts no requests.
     OneWay { connection: WeakConnection, request_id: Id },
     /// The response stream of one HTTP request.
-    Stream(mpsc::Sender<Notification>),
+    Stream(Arc<NotificationStream>),
 }
 
 impl Peer {
@@ -43,7 +44,7 @@ impl Peer {
         Self { route: PeerRoute::OneWay { connection, request_id }, token: None, log_level: None }
     }
 
-    pub(crate) fn stream(stream: mpsc::Sender<Notification>) -> Self {
+    pub(crate) fn stream(stream: Arc<NotificationStream>) -> Self {
         Self { route: PeerRoute::Stream(stream), token: None, log_level: None }
     }
 
@@ -105,7 +106,7 @@ impl Peer {
                     None => Err(TransportError::Closed),
                 }
             }
-            PeerRoute::Stream(stream) => stream.send(notification).await.map_err(|_| TransportError::Closed),
+            PeerRoute::Stream(stream) => stream.send(notification).await,
         };
         if sent.is_err() {
             tracing::debug!(method, "Dropping a notification: the client is gone.");

@@ -17,6 +17,7 @@ use super::{
 };
 use crate::connection::{Connection, InboundHandler, InboundRequest, WeakConnection};
 use crate::era::{Era, LogLevel, Revision};
+use crate::http::server::streams::SessionStreams;
 use crate::link::Link;
 use crate::message::{Id, Notification, Request, RpcError, code};
 use pegboard_json::RawJson;
@@ -31,9 +32,20 @@ const MAX_TRACKED_TASKS: usize = 10_000;
 
 /// Serves one client over a link, in either era.
 pub(crate) fn open(server: &ServiceServer, link: Link, id: ClientSessionId) -> Connection {
-    let guard = Arc::new(SessionGuard { id, service: Arc::clone(&server.service) });
-    let session = Arc::new(ServerSession { guard, server: server.clone(), state: Arc::default() });
+    let session = ServerSession::new(server, id);
     let connection = Connection::open(link, session.clone(), server.limits);
+    forward_changes(&session, &connection);
+    connection
+}
+
+/// Serves one client of the session era over HTTP.
+pub(crate) fn open_http(
+    server: &ServiceServer,
+    streams: Arc<SessionStreams>,
+    id: ClientSessionId,
+) -> Connection {
+    let session = ServerSession::new(server, id);
+    let connection = Connection::open_session(streams, session.clone(), server.limits);
     forward_changes(&session, &connection);
     connection
 }
@@ -86,6 +98,11 @@ impl InboundHandler for ServerSession {
 }
 
 impl ServerSession {
+    fn new(server: &ServiceServer, id: ClientSessionId) -> Arc<Self> {
+        let guard = Arc::new(SessionGuard { id, service: Arc::clone(&server.service) });
+        Arc::new(Self { guard, server: server.clone(), state: Arc::default() })
+    }
+
     fn state(&self) -> MutexGuard<'_, ServerSessionState> {
         lock_state(&self.state)
     }

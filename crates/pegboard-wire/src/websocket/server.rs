@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::State;
 use axum::extract::ws::{Message as Frame, Utf8Bytes, WebSocket, WebSocketUpgrade};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
@@ -30,7 +30,7 @@ async fn upgrade(
 ) -> Response {
     let (server, options) = &*endpoint;
     if let Err(rejection) = check_host_and_origin(&headers, &uri, options) {
-        return rejection.into();
+        return rejection.into_response();
     }
     let limits =
         InputLimits { max_bytes: options.max_body, max_depth: options.max_depth, ..InputLimits::server() };

@@ -243,7 +243,10 @@ impl HttpCall {
                         tracing::debug!("Ignoring a response to another request.");
                     }
                 }
-                Ok(message) => self.connection.receive(message, Some(self.request.id.clone())).await,
+                Ok(message) => {
+                    let related_request = Some(self.request.id.clone());
+                    self.connection.receive(message, related_request, HeaderMap::new()).await;
+                }
                 Err(problem)
                     if answer.is_some() || problem.id.as_ref().is_some_and(|id| *id != self.request.id) =>
                 {

@@ -61,7 +61,7 @@ impl Channel {
         self.add(message, false);
     }
 
-    /// Appends the last message, so that a waiter for the first one knows at once if it is the only one.
+    /// Appends the last message and closes the channel.
     pub(super) fn send_last(&self, message: Bytes) {
         self.add(message, true);
     }
@@ -93,26 +93,6 @@ impl Channel {
     pub(super) fn close(&self) {
         self.state().is_closed = true;
         self.changed.notify_waiters();
-    }
-
-    /// Returns the message of a closed channel that has only one.
-    pub(super) fn only_message(&self) -> Option<Bytes> {
-        let state = self.state();
-        (state.is_closed && state.n_sent == 1).then(|| state.kept.front().cloned()).flatten()
-    }
-
-    /// Waits for the first message, or for the end of the channel.
-    pub(super) async fn wait_for_first(&self) {
-        loop {
-            let changed = self.changed.notified();
-            {
-                let state = self.state();
-                if state.n_sent > 0 || state.is_closed {
-                    return;
-                }
-            }
-            changed.await;
-        }
     }
 
     /// Returns a reader of the unread events.

@@ -1,32 +1,31 @@
 //! HTTP sessions: clients that opened with `initialize`, each with its streams.
 
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::response::Response;
 use bytes::Bytes;
 use futures_util::stream;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::mpsc;
 use tokio::time::{self, Instant};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::channel::{Channel, Next, Reader, parse_event_id};
+use super::channel::{Next, Reader, parse_event_id};
+use super::reply::{HttpReply, ReplyBody};
+use super::streams::{RequestPoll, SessionStreams};
 use super::{HttpRejection, HttpServerOptions, error_response, events, json, plain_text, respond};
-use crate::connection::{Connection, cancel_notification, cancelled_id};
+use crate::connection::{Connection, InboundCall, cancelled_id};
 use crate::era::Revision;
 use crate::http::headers;
 use crate::http::sse::KEEP_ALIVE;
-use crate::link::{Arrival, Letter, Port, link};
-use crate::message::{Id, Message, RpcError, code};
+use crate::link::Letter;
+use crate::message::{Id, Message, Request, RpcError, code};
 use crate::server::{ClientSessionId, ServiceServer};
-
-/// Maximum number of ended streams that a session keeps for a reconnecting client.
-const MAX_ENDED_STREAMS: usize = 32;
 
 /// All sessions of one endpoint.
 pub(super) struct Sessions {
@@ -37,27 +36,11 @@ pub(super) struct Sessions {
 
 /// The session of one client.
 struct Session {
-    /// Keeps the serving side alive until the session ends.
-    _connection: Connection,
-    arrivals: mpsc::Sender<Arrival>,
-    streams: Arc<Mutex<Streams>>,
+    connection: Connection,
+    streams: Arc<SessionStreams>,
     last_seen: Mutex<Instant>,
-    n_channels: AtomicU64,
     /// Ends the session after the idle timeout; aborted if the session ends earlier.
     watch: OnceLock<AbortOnDropHandle<()>>,
-}
-
-/// Routes outgoing letters to event streams.
-struct Streams {
-    /// Messages that belong to no request of the client.
-    general: Arc<Channel>,
-    /// The stream of each request in progress.
-    by_request: HashMap<Id, Arc<Channel>>,
-    /// Number of requests in progress per channel.
-    n_open: HashMap<u64, usize>,
-    ended: VecDeque<Arc<Channel>>,
-    /// The negotiated revision.
-    revision: Option<Revision>,
 }
 
 impl Sessions {
@@ -65,50 +48,98 @@ impl Sessions {
         Self { server, options, table: Arc::default() }
     }
 
-    pub(super) async fn post(&self, headers: &HeaderMap, messages: Vec<Message>) -> Response {
-        let is_initialize = |message: &Message| matches!(message, Message::Request(request) if &*request.method == "initialize");
-        let opens = messages.iter().any(is_initialize);
-        if let Err(rejection) = check_version(headers) {
+    pub(super) async fn post(&self, headers: HeaderMap, message: Message) -> HttpReply {
+        if let Err(rejection) = check_version(&headers) {
             return rejection.into();
         }
-        if opens && messages.len() > 1 {
-            return plain_text(StatusCode::BAD_REQUEST, "initialize must not be part of a batch");
-        }
-        let (session, id) = match self.find(headers) {
-            Found::Session(session, _) if !opens => (session, None),
-            Found::Session(..) => {
+        let opens = matches!(&message, Message::Request(request) if &*request.method == "initialize");
+        let session = match self.find(&headers) {
+            Found::Session(..) if opens => {
                 return plain_text(StatusCode::BAD_REQUEST, "the session is already initialized");
             }
+            Found::Session(session, _) => session,
             Found::Unknown => return plain_text(StatusCode::NOT_FOUND, "there is no such session"),
-            Found::Unnamed if opens => match self.open() {
-                Ok((session, id)) => (session, Some(id)),
-                Err(rejection) => return rejection.into(),
-            },
-            Found::Unnamed => return no_session(&messages),
+            Found::Unnamed => {
+                return match message {
+                    Message::Request(request) if opens => self.initialize(request, headers).await,
+                    message => no_session(&message),
+                };
+            }
         };
-        if messages.len() > 1 && !session.streams.lock().has_batches() {
+        match message {
+            Message::Request(request) => session.answer(request, headers, self.options.keep_alive).await,
+            message => {
+                session.receive(message, headers).await;
+                accepted()
+            }
+        }
+    }
+
+    /// Handles a batch, as in revision 2025-03-26.
+    pub(super) async fn post_batch(&self, headers: HeaderMap, messages: Vec<Message>) -> HttpReply {
+        let is_initialize = |message: &Message| matches!(message, Message::Request(request) if &*request.method == "initialize");
+        if let Err(rejection) = check_version(&headers) {
+            return rejection.into();
+        }
+        if messages.iter().any(is_initialize) {
+            return plain_text(StatusCode::BAD_REQUEST, "initialize must not be part of a batch");
+        }
+        let session = match self.find(&headers) {
+            Found::Session(session, _) => session,
+            Found::Unknown => return plain_text(StatusCode::NOT_FOUND, "there is no such session"),
+            Found::Unnamed => {
+                let request = messages.iter().find(|message| matches!(message, Message::Request(_)));
+                return no_session(request.unwrap_or(&messages[0]));
+            }
+        };
+        if !session.streams.has_batches() {
             let error = RpcError::new(
                 code::INVALID_REQUEST,
                 "Invalid request: this revision does not support batches",
             );
             return error_response(StatusCode::BAD_REQUEST, None, error);
         }
-        let format =
-            if prefers_stream(headers) { PostResponseFormat::Stream } else { PostResponseFormat::Json };
-        let mut response = session.handle_messages(messages, headers, format, self.options.keep_alive).await;
-        if let Some(id) = id {
-            // A rejected `initialize` leaves no session.
-            if format == PostResponseFormat::Json && session.streams.lock().revision.is_none() {
-                self.table().remove(&id);
-                session.end();
-            } else if let Ok(id) = HeaderValue::from_str(&id) {
-                response.headers_mut().insert(headers::SESSION_ID, id);
-            }
-        }
-        response
+        session.answer_batch(messages, headers, self.options.keep_alive).await
     }
 
-    pub(super) fn get(&self, headers: &HeaderMap) -> Response {
+    /// Opens a session. A rejected `initialize` leaves none.
+    async fn initialize(&self, request: Request, headers: HeaderMap) -> HttpReply {
+        let (session, id) = match self.open() {
+            Ok(opened) => opened,
+            Err(rejection) => return rejection.into(),
+        };
+        let request_id = request.id.clone();
+        let prefers_stream = prefers_stream(&headers);
+        let result = match session.connection.begin(request, headers) {
+            Ok(call) => call.await,
+            Err(error) => Some(Err(error)),
+        };
+        let result = result.unwrap_or_else(|| Err(RpcError::handler_panicked()));
+        let is_open = result.as_ref().is_ok_and(|result| session.streams.set_revision(result));
+        let message = Message::response(Some(request_id.clone()), result);
+        let mut reply = if prefers_stream {
+            match session.streams.begin_streaming(&[request_id]) {
+                Some(reader) => {
+                    session.streams.route(&Letter::new(message));
+                    stream_response(&session, reader, self.options.keep_alive)
+                }
+                None => json(StatusCode::OK, message.encode()),
+            }
+        } else {
+            json(StatusCode::OK, message.encode())
+        };
+        if is_open {
+            if let Ok(id) = HeaderValue::from_str(&id) {
+                reply.headers_mut().insert(headers::SESSION_ID, id);
+            }
+        } else {
+            self.table().remove(&id);
+            session.end();
+        }
+        reply
+    }
+
+    pub(super) fn get(&self, headers: &HeaderMap) -> HttpReply {
         let Found::Session(session, _) = self.find(headers) else { return self.without_session(headers) };
         let accepts = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
         if !(accepts.contains("text/event-stream") || accepts.contains("*/*")) {
@@ -116,20 +147,20 @@ impl Sessions {
         }
         let last =
             headers.get(headers::LAST_EVENT_ID).and_then(|id| id.to_str().ok()).and_then(parse_event_id);
-        match session.reader_after(last) {
+        match session.streams.reader_after(last) {
             Some(reader) => stream_response(&session, reader, self.options.keep_alive),
             None => plain_text(StatusCode::NOT_FOUND, "the stream is no longer available"),
         }
     }
 
-    pub(super) fn delete(&self, headers: &HeaderMap) -> Response {
+    pub(super) fn delete(&self, headers: &HeaderMap) -> HttpReply {
         let Found::Session(session, id) = self.find(headers) else { return self.without_session(headers) };
         self.table().remove(&id);
         session.end();
-        respond(StatusCode::NO_CONTENT, "text/plain", Body::empty())
+        respond(StatusCode::NO_CONTENT, "text/plain", ReplyBody::empty())
     }
 
-    fn without_session(&self, headers: &HeaderMap) -> Response {
+    fn without_session(&self, headers: &HeaderMap) -> HttpReply {
         match self.find(headers) {
             Found::Unknown => plain_text(StatusCode::NOT_FOUND, "there is no such session"),
             Found::Unnamed | Found::Session(..) => super::method_not_allowed(),
@@ -169,7 +200,7 @@ impl Sessions {
             loop {
                 let Some(session) = weak.upgrade() else { return };
                 let last_seen = session.last_seen();
-                let is_busy = !session.streams.lock().by_request.is_empty();
+                let is_busy = session.streams.is_busy();
                 if is_busy {
                     session.touch();
                 } else if last_seen.elapsed() >= idle {
@@ -200,13 +231,6 @@ enum Found {
     Unnamed,
 }
 
-/// Format of a response: JSON if it is a single message, or an event stream in any case.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum PostResponseFormat {
-    Json,
-    Stream,
-}
-
 /// Returns `true` if the client prefers an event stream to JSON.
 fn prefers_stream(headers: &HeaderMap) -> bool {
     let accepts = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
@@ -218,16 +242,26 @@ fn prefers_stream(headers: &HeaderMap) -> bool {
     }
 }
 
-fn no_session(messages: &[Message]) -> Response {
-    let id = messages.iter().find_map(|message| match message {
+fn no_session(message: &Message) -> HttpReply {
+    let id = match message {
         Message::Request(request) => Some(request.id.clone()),
         Message::Notification(_) | Message::Response(_) => None,
-    });
+    };
     let error = RpcError::new(
         code::INVALID_REQUEST,
         "Invalid request: open a session with initialize, or send _meta with every request",
     );
     error_response(StatusCode::BAD_REQUEST, id, error)
+}
+
+fn id_in_use(id: Id) -> HttpReply {
+    let error =
+        RpcError::new(code::INVALID_REQUEST, "Invalid request: a request with this id is in progress");
+    error_response(StatusCode::BAD_REQUEST, Some(id), error)
+}
+
+fn accepted() -> HttpReply {
+    respond(StatusCode::ACCEPTED, "text/plain", ReplyBody::empty())
 }
 
 /// Rejects an unknown revision in the version header.
@@ -241,40 +275,14 @@ fn check_version(headers: &HeaderMap) -> Result<(), HttpRejection> {
 
 impl Session {
     fn open(server: &ServiceServer, id: ClientSessionId) -> Self {
-        let (link, port) = link();
-        let connection = server.open_session(link, id);
-        let Port { letters, mut cancels, arrivals } = port;
-        let streams = Arc::new(Mutex::new(Streams {
-            general: Arc::new(Channel::new(0)),
-            by_request: HashMap::new(),
-            n_open: HashMap::new(),
-            ended: VecDeque::new(),
-            revision: None,
-        }));
-        let routed = Arc::clone(&streams);
-        let mut letters = letters;
-        // The task ends when the connection is dropped with its session.
-        tokio::spawn(async move {
-            loop {
-                tokio::select! {
-                    biased;
-                    letter = letters.recv() => match letter {
-                        Some(letter) => routed.lock().route(&letter),
-                        None => break,
-                    },
-                    Some(cancel) = cancels.recv() => routed.lock().route(&Letter::new(cancel_notification(&cancel))),
-                }
-            }
-            routed.lock().close_all();
-        });
-        let last_seen = Mutex::new(Instant::now());
-        let (n_channels, watch) = (AtomicU64::new(1), OnceLock::new());
-        Self { _connection: connection, arrivals, streams, last_seen, n_channels, watch }
+        let streams = Arc::new(SessionStreams::default());
+        let connection = server.open_http_session(Arc::clone(&streams), id);
+        Self { connection, streams, last_seen: Mutex::new(Instant::now()), watch: OnceLock::new() }
     }
 
     /// Closes every stream, so that nothing holds the session any more.
     fn end(&self) {
-        self.streams.lock().close_all();
+        self.streams.close_all();
     }
 
     fn touch(&self) {
@@ -285,14 +293,62 @@ impl Session {
         *self.last_seen.lock()
     }
 
-    /// Passes messages to the serving side and returns its responses to the requests among them.
-    async fn handle_messages(
+    /// Handles a notification or a response of the client.
+    async fn receive(&self, message: Message, headers: HeaderMap) {
+        let cancelled = match &message {
+            Message::Notification(notification) => cancelled_id(notification),
+            Message::Request(_) | Message::Response(_) => None,
+        };
+        self.connection.receive(message, headers).await;
+        // No response will come, so the stream that waits for it ends.
+        if let Some(id) = cancelled {
+            self.streams.forget(&id);
+        }
+    }
+
+    /// Answers a request with JSON, or with a stream if there is something to stream before the response.
+    async fn answer(
+        self: &Arc<Self>,
+        request: Request,
+        headers: HeaderMap,
+        keep_alive: Duration,
+    ) -> HttpReply {
+        let id = request.id.clone();
+        if !self.streams.begin(&id) {
+            return id_in_use(id);
+        }
+        let prefers_stream = prefers_stream(&headers);
+        let call = match self.connection.begin(request, headers) {
+            Ok(call) => call,
+            Err(error) => {
+                self.streams.finish(&id, None);
+                return error_response(StatusCode::OK, Some(id), error);
+            }
+        };
+        let mut waiting = WaitingRequest { streams: Arc::clone(&self.streams), id, call: Some(call) };
+        let reader = if prefers_stream {
+            self.streams.start_stream(&waiting.id)
+        } else {
+            match poll_fn(|context| waiting.poll(context)).await {
+                RequestOutcome::Response(message) => return json(StatusCode::OK, message),
+                RequestOutcome::Stream(reader) => reader,
+            }
+        };
+        waiting.detach();
+        match reader {
+            Some(reader) => stream_response(self, reader, keep_alive),
+            // The session ended meanwhile.
+            None => plain_text(StatusCode::NOT_FOUND, "the session has ended"),
+        }
+    }
+
+    /// Answers a batch with one stream.
+    async fn answer_batch(
         self: &Arc<Self>,
         messages: Vec<Message>,
-        headers: &HeaderMap,
-        format: PostResponseFormat,
+        headers: HeaderMap,
         keep_alive: Duration,
-    ) -> Response {
+    ) -> HttpReply {
         let requests: Vec<Id> = messages
             .iter()
             .filter_map(|message| match message {
@@ -300,131 +356,84 @@ impl Session {
                 Message::Notification(_) | Message::Response(_) => None,
             })
             .collect();
-        let channel = Arc::new(Channel::new(self.n_channels.fetch_add(1, Ordering::Relaxed)));
-        if !self.streams.lock().expect_answers(&requests, &channel) {
-            let error = RpcError::new(
-                code::INVALID_REQUEST,
-                "Invalid request: a request with this id is in progress",
-            );
-            return error_response(StatusCode::BAD_REQUEST, requests.into_iter().next(), error);
-        }
+        let Some(reader) = self.streams.begin_streaming(&requests) else {
+            return requests.into_iter().next().map_or_else(accepted, id_in_use);
+        };
         for message in messages {
-            let cancelled = match &message {
-                Message::Notification(notification) => cancelled_id(notification),
-                Message::Request(_) | Message::Response(_) => None,
-            };
-            if self.arrivals.send(Arrival::message(message).with_headers(headers.clone())).await.is_err() {
-                return plain_text(StatusCode::NOT_FOUND, "the session has ended");
-            }
-            // No response will come, so the stream that waits for it ends.
-            if let Some(id) = cancelled {
-                self.streams.lock().forget_request(&id);
-            }
+            self.receive(message, headers.clone()).await;
         }
-        if requests.is_empty() {
-            return respond(StatusCode::ACCEPTED, "text/plain", Body::empty());
-        }
-        if format == PostResponseFormat::Stream {
-            return stream_response(self, channel.reader(0), keep_alive);
-        }
-        channel.wait_for_first().await;
-        match channel.only_message() {
-            Some(message) => {
-                // Without an event id the client cannot resume it.
-                self.streams.lock().ended.retain(|ended| ended.number() != channel.number());
-                json(StatusCode::OK, message)
-            }
-            None => stream_response(self, channel.reader(0), keep_alive),
-        }
-    }
-
-    /// Returns a reader of the stream that the client last read, or of the general stream.
-    fn reader_after(&self, last: Option<(u64, u64)>) -> Option<Reader> {
-        let streams = self.streams.lock();
-        let Some((number, n_seen)) = last else { return Some(streams.general.reader_of_unread()) };
-        let channel = streams
-            .by_request
-            .values()
-            .chain(&streams.ended)
-            .chain([&streams.general])
-            .find(|channel| channel.number() == number)?;
-        Some(channel.reader(n_seen))
+        if requests.is_empty() { accepted() } else { stream_response(self, reader, keep_alive) }
     }
 }
 
-impl Streams {
-    fn expect_answers(&mut self, requests: &[Id], channel: &Arc<Channel>) -> bool {
-        let distinct: HashSet<&Id> = requests.iter().collect();
-        if distinct.len() < requests.len() || requests.iter().any(|id| self.by_request.contains_key(id)) {
-            return false;
-        }
-        if !requests.is_empty() {
-            self.n_open.insert(channel.number(), requests.len());
-        }
-        for id in requests {
-            self.by_request.insert(id.clone(), Arc::clone(channel));
-        }
-        true
-    }
+/// A request that its HTTP handler drives. If the client disconnects, the work goes on in a task.
+struct WaitingRequest {
+    streams: Arc<SessionStreams>,
+    id: Id,
+    /// `None` once it has ended, or is driven by a task.
+    call: Option<InboundCall>,
+}
 
-    fn route(&mut self, letter: &Letter) {
-        let message = letter.message.encode();
-        if let Message::Response(response) = &letter.message
-            && let Some(channel) = response.id.as_ref().and_then(|id| self.by_request.remove(id))
-        {
-            if self.revision.is_none() {
-                // The first response is that to `initialize`.
-                let version = response.result.as_ref().ok().and_then(|result| result.get("protocolVersion"));
-                self.revision = version.and_then(|version| version.text()?.parse().ok());
+/// The response to a request, or the stream that it became.
+enum RequestOutcome {
+    Response(Bytes),
+    /// `None` if the session has ended.
+    Stream(Option<Reader>),
+}
+
+impl WaitingRequest {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<RequestOutcome> {
+        let streams = &self.streams;
+        let Some(call) = &mut self.call else { return Poll::Ready(RequestOutcome::Stream(None)) };
+        let Poll::Ready(result) = Pin::new(call).poll(context) else {
+            return match streams.poll_request(&self.id, context) {
+                RequestPoll::Waiting => Poll::Pending,
+                RequestPoll::Streaming(reader) => Poll::Ready(RequestOutcome::Stream(Some(reader))),
+                RequestPoll::Ended => {
+                    self.call = None;
+                    Poll::Ready(RequestOutcome::Stream(None))
+                }
+            };
+        };
+        self.call = None;
+        // A message before the response has started a stream, and a cancelled request has no response.
+        let reader = match streams.poll_request(&self.id, context) {
+            RequestPoll::Streaming(reader) => Some(reader),
+            RequestPoll::Waiting if result.is_none() => streams.start_stream(&self.id),
+            RequestPoll::Waiting | RequestPoll::Ended => None,
+        };
+        Poll::Ready(match streams.finish(&self.id, result) {
+            Some(result) => {
+                RequestOutcome::Response(Message::response(Some(self.id.clone()), result).encode())
             }
-            return self.send_answer(channel, message);
-        }
-        let channel = letter.about.as_ref().and_then(|id| self.by_request.get(id)).unwrap_or(&self.general);
-        channel.send(message);
-        if let Some(retry) = letter.hang_up {
-            channel.close_reader(retry);
-        }
+            None => RequestOutcome::Stream(reader),
+        })
     }
 
-    /// Sends a response; the stream ends with the last response it waits for.
-    fn send_answer(&mut self, channel: Arc<Channel>, answer: Bytes) {
-        let n_open = self.n_open.entry(channel.number()).or_default();
-        *n_open = n_open.saturating_sub(1);
-        if *n_open > 0 {
-            return channel.send(answer);
-        }
-        self.n_open.remove(&channel.number());
-        channel.send_last(answer);
-        self.ended.push_back(channel);
-        if self.ended.len() > MAX_ENDED_STREAMS {
-            self.ended.pop_front();
-        }
+    /// Lets a task drive the rest of the request.
+    fn detach(&mut self) {
+        let Some(call) = self.call.take() else { return };
+        let (streams, id) = (Arc::clone(&self.streams), self.id.clone());
+        // The task ends with the request, and at the latest with the session, which it does not hold.
+        tokio::spawn(async move {
+            let result = call.await;
+            streams.finish(&id, result);
+        });
     }
+}
 
-    /// Returns `true` if the revision has batches. Only one revision ever had them.
-    fn has_batches(&self) -> bool {
-        self.revision == Some(Revision::V2025_03_26)
-    }
-
-    /// Forgets a cancelled request, which gets no response.
-    fn forget_request(&mut self, id: &Id) {
-        let Some(channel) = self.by_request.remove(id) else { return };
-        let n_open = self.n_open.entry(channel.number()).or_default();
-        *n_open = n_open.saturating_sub(1);
-        if *n_open == 0 {
-            self.n_open.remove(&channel.number());
-            channel.close();
+impl Drop for WaitingRequest {
+    /// The client has disconnected before there was an answer: the work of a session goes on.
+    fn drop(&mut self) {
+        if self.call.is_some() {
+            self.streams.abandon(&self.id);
+            self.detach();
         }
-    }
-
-    fn close_all(&mut self) {
-        self.general.close();
-        self.by_request.drain().for_each(|(_, channel)| channel.close());
     }
 }
 
 /// Returns a response that streams a channel. A session with a reader is not idle.
-fn stream_response(session: &Arc<Session>, reader: Reader, keep_alive: Duration) -> Response {
+fn stream_response(session: &Arc<Session>, reader: Reader, keep_alive: Duration) -> HttpReply {
     let first = Some(reader.priming());
     let state = (Arc::clone(session), reader, first);
     events(Body::from_stream(stream::unfold(state, move |(session, mut reader, first)| async move {

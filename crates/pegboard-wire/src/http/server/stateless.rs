@@ -1,21 +1,23 @@
 //! One stateless request per POST, answered as JSON, or as an event stream if notifications come first.
 
+use std::future::poll_fn;
 use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::response::Response;
 use bytes::Bytes;
 use futures_util::stream;
 use http::{HeaderMap, StatusCode};
-use tokio::sync::mpsc;
 use tokio::time;
 
+use super::reply::HttpReply;
 use super::{error_response, events, json, status_of};
 use crate::era::claimed_revision;
 use crate::http::headers;
 use crate::http::sse::{self, SseEvent};
 use crate::message::{Id, Message, Notification, Request, RpcError, code};
+use crate::server::notification_stream::{NotificationReader, NotificationStream};
 use crate::server::{Peer, ServiceServer, stateless};
 use pegboard_json::RawJson;
 
@@ -25,7 +27,7 @@ pub(super) async fn answer(
     request: Request,
     headers: HeaderMap,
     keep_alive: Duration,
-) -> Response {
+) -> HttpReply {
     let id = request.id.clone();
     // A request without a revision cannot be compared with its headers.
     let is_named = claimed_revision(request.params.as_ref()).is_some();
@@ -33,8 +35,8 @@ pub(super) async fn answer(
     if let Err(error) = compared.and_then(|()| stateless::check(&request)) {
         return error_response(StatusCode::BAD_REQUEST, Some(id), error);
     }
-    let (sender, notifications) = mpsc::channel(64);
-    let work = Box::pin(stateless::call(server, request, headers, Peer::stream(sender)));
+    let (stream, notifications) = NotificationStream::new();
+    let work = Box::pin(stateless::call(server, request, headers, Peer::stream(stream)));
     let mut call = StatelessCall { id, work, notifications, state: StatelessCallState::Running };
     match call.next().await {
         Some(StatelessOutput::Response(Err(error))) => {
@@ -76,7 +78,7 @@ fn check_headers(server: &ServiceServer, headers: &HeaderMap, request: &Request)
 struct StatelessCall {
     id: Id,
     work: Pin<Box<dyn Future<Output = Result<RawJson, RpcError>> + Send>>,
-    notifications: mpsc::Receiver<Notification>,
+    notifications: NotificationReader,
     state: StatelessCallState,
 }
 
@@ -97,15 +99,20 @@ enum StatelessOutput {
 impl StatelessCall {
     async fn next(&mut self) -> Option<StatelessOutput> {
         if matches!(self.state, StatelessCallState::Running) {
-            tokio::select! {
-                biased;
-                Some(notice) = self.notifications.recv() => return Some(StatelessOutput::Notification(notice)),
-                result = &mut self.work => self.state = StatelessCallState::Ending(result),
+            let result = poll_fn(|context| {
+                if let Poll::Ready(result) = self.work.as_mut().poll(context) {
+                    return Poll::Ready(Ok(result));
+                }
+                self.notifications.poll_next(context).map(Err)
+            });
+            match result.await {
+                Ok(result) => self.state = StatelessCallState::Ending(result),
+                Err(notification) => return Some(StatelessOutput::Notification(notification)),
             }
         }
         // All notifications were sent before the work ended, so they are all queued.
-        if let Ok(notice) = self.notifications.try_recv() {
-            return Some(StatelessOutput::Notification(notice));
+        if let Some(notification) = self.notifications.try_next() {
+            return Some(StatelessOutput::Notification(notification));
         }
         match std::mem::replace(&mut self.state, StatelessCallState::Ended) {
             StatelessCallState::Ending(result) => Some(StatelessOutput::Response(result)),

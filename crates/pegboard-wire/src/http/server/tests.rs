@@ -2,6 +2,8 @@ use futures_util::future::{BoxFuture, FutureExt, ready};
 use pegboard_json::RawJson;
 use serde_json::json;
 
+use tokio::net::TcpListener;
+
 use super::*;
 use crate::server::{McpService, ServerRequest, ServiceDescription, ServiceReply};
 

@@ -1,0 +1,111 @@
+//! The accept loop of the HTTP server.
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use http::{HeaderMap, Method, Request, Uri};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use tokio::net::TcpListener;
+use tokio::time;
+use tower::ServiceExt;
+
+use super::{HttpReply, HttpServerEndpoint, ReplyBody};
+
+/// Pause after a failed accept, for example because there are too many open files.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Finds the MCP endpoint of a message, so that it need not pass the router.
+pub trait DirectRoutes: Send + Sync + 'static {
+    /// Returns the endpoint for a POST; `None` leaves the request to the router.
+    fn find(&self, uri: &Uri, headers: &HeaderMap) -> Option<HttpServerEndpoint>;
+}
+
+/// Everything that is served on a listener. Clones share it.
+#[derive(Clone)]
+pub struct HttpApplication {
+    direct: Option<Arc<dyn DirectRoutes>>,
+    router: Router,
+}
+
+impl From<Router> for HttpApplication {
+    fn from(router: Router) -> Self {
+        Self { direct: None, router }
+    }
+}
+
+impl HttpApplication {
+    /// Creates an application with direct routes beside its router.
+    pub fn new(direct: Arc<dyn DirectRoutes>, router: Router) -> Self {
+        Self { direct: Some(direct), router }
+    }
+
+    /// Returns the direct routes, if there are any.
+    pub fn direct(&self) -> Option<&Arc<dyn DirectRoutes>> {
+        self.direct.as_ref()
+    }
+
+    /// Returns the router, which serves every request, too.
+    pub fn router(&self) -> &Router {
+        &self.router
+    }
+
+    async fn handle(&self, request: Request<Incoming>) -> HttpReply {
+        if request.method() == Method::POST
+            && let Some(direct) = &self.direct
+            && let Some(endpoint) = direct.find(request.uri(), request.headers())
+        {
+            return endpoint.handle(request).await;
+        }
+        let response = match self.router.clone().oneshot(request.map(Body::new)).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        };
+        response.map(ReplyBody::from)
+    }
+}
+
+/// Serves an application on a listener, with `TCP_NODELAY`, for as long as it is polled.
+pub async fn serve(listener: TcpListener, application: impl Into<HttpApplication>) -> io::Result<()> {
+    let application = Arc::new(application.into());
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                if !is_connection_error(&error) {
+                    tracing::error!(%error, "Cannot accept a connection.");
+                    time::sleep(ACCEPT_PAUSE).await;
+                }
+                continue;
+            }
+        };
+        // A connection without `TCP_NODELAY` is served all the same.
+        let _ = stream.set_nodelay(true);
+        let application = Arc::clone(&application);
+        // The task ends with the connection, or with the process.
+        tokio::spawn(async move {
+            let service = service_fn(move |request| {
+                let application = Arc::clone(&application);
+                async move { Ok::<_, Infallible>(application.handle(request).await) }
+            });
+            let server = auto::Builder::new(TokioExecutor::new());
+            if let Err(error) = server.serve_connection_with_upgrades(TokioIo::new(stream), service).await {
+                tracing::debug!(%error, "A connection broke.");
+            }
+        });
+    }
+}
+
+/// Returns `true` if only the accepted connection has failed.
+fn is_connection_error(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset
+    )
+}

@@ -1,0 +1,262 @@
+//! The event streams of one HTTP session: one for each request that needs it, and a general one.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::task::{Context, Waker};
+
+use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
+
+use super::channel::{Channel, Reader};
+use crate::era::Revision;
+use crate::link::Letter;
+use crate::message::{Id, Message, RpcError};
+use pegboard_json::RawJson;
+
+/// Maximum number of ended streams that a session keeps for a reconnecting client.
+const MAX_ENDED_STREAMS: usize = 32;
+
+/// Routes the outgoing messages of a session to its event streams.
+#[derive(Debug)]
+pub(crate) struct SessionStreams(Mutex<StreamTable>);
+
+#[derive(Debug)]
+struct StreamTable {
+    /// Messages that belong to no request of the client.
+    general: Arc<Channel>,
+    /// The requests in progress.
+    by_request: HashMap<Id, RequestStream>,
+    /// Number of requests in progress per channel.
+    n_open: HashMap<u64, usize>,
+    ended: VecDeque<Arc<Channel>>,
+    /// Number of the next channel.
+    next_channel: u64,
+    /// The negotiated revision.
+    revision: Option<Revision>,
+}
+
+/// The way to the client while its request is in progress.
+#[derive(Debug)]
+enum RequestStream {
+    /// The handler of the request waits for the response. The first other message starts a stream and wakes
+    /// the handler.
+    Waiting(Option<Waker>),
+    /// The client reads a stream.
+    Open(Arc<Channel>),
+    /// The client has disconnected before there was a stream; messages go to the general one.
+    Abandoned,
+}
+
+/// State of a request after its handler was polled.
+pub(super) enum RequestPoll {
+    /// There is nothing to stream yet.
+    Waiting,
+    /// A stream was started, which the client must read.
+    Streaming(Reader),
+    /// The session has ended.
+    Ended,
+}
+
+impl Default for SessionStreams {
+    fn default() -> Self {
+        Self(Mutex::new(StreamTable {
+            general: Arc::new(Channel::new(0)),
+            by_request: HashMap::new(),
+            n_open: HashMap::new(),
+            ended: VecDeque::new(),
+            next_channel: 1,
+            revision: None,
+        }))
+    }
+}
+
+impl SessionStreams {
+    /// Registers a request; `false` if one with this id is in progress.
+    pub(super) fn begin(&self, id: &Id) -> bool {
+        let mut table = self.table();
+        if table.by_request.contains_key(id) {
+            return false;
+        }
+        table.by_request.insert(id.clone(), RequestStream::Waiting(None));
+        true
+    }
+
+    /// Registers requests that share a stream; `None` if one with the same id is in progress.
+    pub(super) fn begin_streaming(&self, requests: &[Id]) -> Option<Reader> {
+        let mut table = self.table();
+        let distinct: HashSet<&Id> = requests.iter().collect();
+        if distinct.len() < requests.len() || requests.iter().any(|id| table.by_request.contains_key(id)) {
+            return None;
+        }
+        let channel = table.new_channel(requests.len());
+        for id in requests {
+            table.by_request.insert(id.clone(), RequestStream::Open(Arc::clone(&channel)));
+        }
+        Some(channel.reader(0))
+    }
+
+    /// Returns the stream of a request if one was started; otherwise the first message wakes the task.
+    pub(super) fn poll_request(&self, id: &Id, context: &Context<'_>) -> RequestPoll {
+        match self.table().by_request.get_mut(id) {
+            Some(RequestStream::Waiting(waker)) => {
+                if !waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+                    *waker = Some(context.waker().clone());
+                }
+                RequestPoll::Waiting
+            }
+            Some(RequestStream::Open(channel)) => RequestPoll::Streaming(channel.reader(0)),
+            Some(RequestStream::Abandoned) | None => RequestPoll::Ended,
+        }
+    }
+
+    /// Ends a request with its result. Returns it if the handler still waits for it; otherwise it goes to the
+    /// stream of the request.
+    pub(super) fn finish(
+        &self,
+        id: &Id,
+        result: Option<Result<RawJson, RpcError>>,
+    ) -> Option<Result<RawJson, RpcError>> {
+        let mut table = self.table();
+        match table.by_request.remove(id) {
+            Some(RequestStream::Open(channel)) => {
+                let answer = result.map(|result| Message::response(Some(id.clone()), result).encode());
+                table.end_request(channel, answer);
+                None
+            }
+            Some(RequestStream::Waiting(_)) => result,
+            Some(RequestStream::Abandoned) | None => None,
+        }
+    }
+
+    /// Starts a stream for a request that its handler waits for, and returns its reader.
+    pub(super) fn start_stream(&self, id: &Id) -> Option<Reader> {
+        Some(self.table().open_channel(id)?.reader(0))
+    }
+
+    /// Marks a request that its client no longer waits for.
+    pub(super) fn abandon(&self, id: &Id) {
+        if let Some(stream @ RequestStream::Waiting(_)) = self.table().by_request.get_mut(id) {
+            *stream = RequestStream::Abandoned;
+        }
+    }
+
+    /// Sends a message to the stream of its request, or to the general one.
+    pub(crate) fn route(&self, letter: &Letter) {
+        let mut table = self.table();
+        let message = letter.message.encode();
+        if let Message::Response(response) = &letter.message
+            && let Some(id) = &response.id
+            && let Some(channel) = table.open_channel(id)
+        {
+            table.by_request.remove(id);
+            return table.end_request(channel, Some(message));
+        }
+        let channel = letter.about.as_ref().and_then(|id| table.open_channel(id));
+        let channel = channel.unwrap_or_else(|| Arc::clone(&table.general));
+        channel.send(message);
+        if let Some(retry) = letter.hang_up {
+            channel.close_reader(retry);
+        }
+    }
+
+    /// Returns a reader of the stream that the client last read, or of the general stream.
+    pub(super) fn reader_after(&self, last: Option<(u64, u64)>) -> Option<Reader> {
+        let table = self.table();
+        let Some((number, n_seen)) = last else { return Some(table.general.reader_of_unread()) };
+        let open = table.by_request.values().filter_map(|stream| match stream {
+            RequestStream::Open(channel) => Some(channel),
+            RequestStream::Waiting(_) | RequestStream::Abandoned => None,
+        });
+        let mut channels = open.chain(&table.ended).chain([&table.general]);
+        Some(channels.find(|channel| channel.number() == number)?.reader(n_seen))
+    }
+
+    /// Forgets a cancelled request, which gets no response. Its stream ends.
+    pub(super) fn forget(&self, id: &Id) {
+        let mut table = self.table();
+        if let Some(RequestStream::Open(channel)) = table.by_request.get(id) {
+            let channel = Arc::clone(channel);
+            table.by_request.remove(id);
+            table.end_request(channel, None);
+        }
+    }
+
+    /// Returns `true` while a request is in progress.
+    pub(super) fn is_busy(&self) -> bool {
+        !self.table().by_request.is_empty()
+    }
+
+    /// Records the revision from the result of `initialize`; returns `false` if there is none.
+    pub(super) fn set_revision(&self, result: &RawJson) -> bool {
+        let version = result.get("protocolVersion");
+        let revision = version.and_then(|version| version.text()?.parse().ok());
+        self.table().revision = revision;
+        revision.is_some()
+    }
+
+    /// Returns `true` if the revision has batches. Only one revision ever had them.
+    pub(super) fn has_batches(&self) -> bool {
+        self.table().revision == Some(Revision::V2025_03_26)
+    }
+
+    /// Ends every request and closes every stream.
+    pub(super) fn close_all(&self) {
+        let mut table = self.table();
+        table.general.close();
+        for (_, stream) in table.by_request.drain() {
+            match stream {
+                RequestStream::Open(channel) => channel.close(),
+                RequestStream::Waiting(waker) => waker.into_iter().for_each(Waker::wake),
+                RequestStream::Abandoned => {}
+            }
+        }
+    }
+
+    fn table(&self) -> MutexGuard<'_, StreamTable> {
+        // A panic while the lock is held cannot leave the table inconsistent.
+        self.0.lock()
+    }
+}
+
+impl StreamTable {
+    fn new_channel(&mut self, n_open: usize) -> Arc<Channel> {
+        let channel = Arc::new(Channel::new(self.next_channel));
+        self.next_channel += 1;
+        self.n_open.insert(channel.number(), n_open);
+        channel
+    }
+
+    /// Returns the channel of a request, which begins with the first message.
+    fn open_channel(&mut self, id: &Id) -> Option<Arc<Channel>> {
+        match self.by_request.get_mut(id)? {
+            RequestStream::Open(channel) => return Some(Arc::clone(channel)),
+            RequestStream::Abandoned => return None,
+            RequestStream::Waiting(waker) => {
+                if let Some(waker) = waker.take() {
+                    waker.wake();
+                }
+            }
+        }
+        let channel = self.new_channel(1);
+        self.by_request.insert(id.clone(), RequestStream::Open(Arc::clone(&channel)));
+        Some(channel)
+    }
+
+    /// Sends a response, if there is one; the stream ends with the last response it waits for.
+    fn end_request(&mut self, channel: Arc<Channel>, answer: Option<Bytes>) {
+        let n_open = self.n_open.entry(channel.number()).or_default();
+        *n_open = n_open.saturating_sub(1);
+        let is_last = *n_open == 0;
+        match (answer, is_last) {
+            (Some(answer), false) => return channel.send(answer),
+            (Some(answer), true) => channel.send_last(answer),
+            (None, false) => return,
+            (None, true) => channel.close(),
+        }
+        self.n_open.remove(&channel.number());
+        self.ended.push_back(channel);
+        if self.ended.len() > MAX_ENDED_STREAMS {
+            self.ended.pop_front();
+        }
+    }
+}
