@@ -203,19 +203,19 @@ impl ServeArgs {
             options.allowed_hosts.push("*".to_owned());
         }
         let system = |error: io::Error| CliError::system(error.to_string());
-        let router = |gateway: &Gateway, scope: ApiScope| {
-            let clients = serve::router(gateway, self.profile.as_deref(), &options);
+        let application = |gateway: &Gateway, scope: ApiScope| {
+            let clients = serve::application(gateway, self.profile.as_deref(), &options);
             let clients = clients.map_err(|error| CliError::usage(error.to_string()))?;
-            Ok::<_, CliError>(api::router(api, scope, &options).merge(clients))
+            Ok::<_, CliError>(clients.merge(api::router(api, scope, &options)))
         };
         let application = if tokens.is_empty() {
-            router(&app.gateway, ApiScope::All)?
+            application(&app.gateway, ApiScope::All)?
         } else {
-            let routers = tokens.into_iter();
-            let routers = routers.map(|(name, token)| {
-                Ok((token, router(&app.gateway.for_principal(&name), ApiScope::Principal(name))?))
+            let applications = tokens.into_iter();
+            let applications = applications.map(|(name, token)| {
+                Ok((token, application(&app.gateway.for_principal(&name), ApiScope::Principal(name))?))
             });
-            token::require_token(routers.collect::<Result<Vec<_>, CliError>>()?)
+            token::require_token(applications.collect::<Result<Vec<_>, CliError>>()?)
         };
         let address = listener.local_addr().map_err(system)?;
         eprintln!("Ready  MCP http://{address}/mcp");

@@ -63,12 +63,12 @@ impl DemoEndpoint {
             addresses: vec![self.url()],
         });
         let options = HttpServerOptions::default();
-        let clients = serve::router(&app.gateway, None, &options);
+        let clients = serve::application(&app.gateway, None, &options);
         let clients = clients.map_err(|error| CliError::system(error.to_string()))?;
-        let router = api::router(&api, ApiScope::All, &options).merge(clients);
+        let application = clients.merge(api::router(&api, ApiScope::All, &options));
         eprintln!("{}", self.invitation());
         tokio::select! {
-            served = server::serve(self.listener, router) => {
+            served = server::serve(self.listener, application) => {
                 served.map_err(|error| CliError::system(error.to_string()))?;
             }
             () = shutdown_signal() => {}

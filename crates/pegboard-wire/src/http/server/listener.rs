@@ -46,6 +46,13 @@ impl HttpApplication {
         Self { direct: Some(direct), router }
     }
 
+    /// Adds the routes of another router.
+    #[must_use]
+    pub fn merge(mut self, other: Router) -> Self {
+        self.router = self.router.merge(other);
+        self
+    }
+
     /// Returns the direct routes, if there are any.
     pub fn direct(&self) -> Option<&Arc<dyn DirectRoutes>> {
         self.direct.as_ref()
