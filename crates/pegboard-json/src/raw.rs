@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
 use serde::de::{DeserializeOwned, Error as _};
@@ -11,7 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::scan::{self, Malformed};
+use crate::scan::{self, Malformed, MemberSpan};
 
 /// A JSON value as the bytes it was written in. Clones share the bytes.
 ///
@@ -27,8 +29,26 @@ use crate::scan::{self, Malformed};
 ///
 /// Content stays as the peer wrote it, duplicate keys included. Parsers differ in which duplicate they use;
 /// where that matters, [`with`](Self::with) and [`without`](Self::without) leave at most one.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct RawJson(Bytes);
+#[derive(Clone)]
+pub struct RawJson {
+    bytes: Bytes,
+    /// Positions of all members, if they were recorded when the value was parsed.
+    members: Option<Arc<[MemberSpan]>>,
+}
+
+impl PartialEq for RawJson {
+    fn eq(&self, other: &Self) -> bool {
+        self.bytes == other.bytes
+    }
+}
+
+impl Eq for RawJson {}
+
+impl Hash for RawJson {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.bytes.hash(state);
+    }
+}
 
 impl RawJson {
     /// Parses bytes that hold exactly one value; surrounding white space is dropped.
@@ -56,7 +76,7 @@ impl RawJson {
     fn slice_of(mut bytes: Bytes, span: Range<usize>) -> Self {
         bytes.truncate(span.end);
         bytes.advance(span.start);
-        Self(bytes)
+        Self::trusted(bytes)
     }
 
     /// Serializes a value.
@@ -64,47 +84,86 @@ impl RawJson {
     /// # Panics
     /// If `value` cannot be represented as JSON, which happens only for maps with non-string keys.
     pub fn of<T: Serialize + ?Sized>(value: &T) -> Self {
-        Self(serde_json::to_vec(value).expect("plain data can be written as JSON").into())
+        Self::trusted(serde_json::to_vec(value).expect("plain data can be written as JSON").into())
     }
 
     /// Wraps bytes that are known to be one JSON value, without validation.
     pub fn trusted(bytes: Bytes) -> Self {
-        Self(bytes)
+        Self { bytes, members: None }
+    }
+
+    /// Wraps an object that was scanned, with the positions of all its members.
+    pub fn scanned(bytes: Bytes, members: Option<Arc<[MemberSpan]>>) -> Self {
+        Self { bytes, members }
     }
 
     /// Returns the empty object.
     pub fn empty_object() -> Self {
-        Self(Bytes::from_static(b"{}"))
+        Self::trusted(Bytes::from_static(b"{}"))
     }
 
     /// Returns the text of the value.
     #[expect(clippy::missing_panics_doc, reason = "every value was validated on construction")]
     pub fn as_str(&self) -> &str {
-        std::str::from_utf8(&self.0).expect("validated on construction")
+        std::str::from_utf8(&self.bytes).expect("validated on construction")
     }
 
     /// Returns the bytes of the value.
     pub fn as_bytes(&self) -> &[u8] {
-        &self.0
+        &self.bytes
     }
 
     /// Converts the value into its bytes.
     pub fn into_bytes(self) -> Bytes {
-        self.0
+        self.bytes
     }
 
     /// Returns `true` if the value is an object.
     pub fn is_object(&self) -> bool {
-        self.0.first() == Some(&b'{')
+        self.bytes.first() == Some(&b'{')
     }
 
     /// Returns the member with this name; `None` if the value is not an object or has no such member.
     ///
     /// Of several members with the name, the first is returned.
     pub fn get(&self, name: &str) -> Option<Self> {
-        let (_, value) =
-            scan::members(&self.0).find(|(key, _)| scan::string_equals(&self.0[key.clone()], name))?;
-        Some(Self(self.0.slice(value)))
+        let (_, value) = self.spans().find(|(key, _)| self.has_name(key, name))?;
+        Some(Self::trusted(self.bytes.slice(value)))
+    }
+
+    /// Returns the members with these names, in one pass. Of several members with a name, the first is
+    /// returned.
+    ///
+    /// ```
+    /// use pegboard_json::RawJson;
+    ///
+    /// let raw = RawJson::parse(r#"{"a": 1, "b": 2}"#.into()).unwrap();
+    /// let [b, c] = raw.get_all(["b", "c"]);
+    /// assert_eq!(b.unwrap().as_str(), "2");
+    /// assert_eq!(c, None);
+    /// ```
+    pub fn get_all<const N: usize>(&self, names: [&str; N]) -> [Option<Self>; N] {
+        let mut found = [const { None }; N];
+        for (key, value) in self.spans() {
+            for (name, slot) in names.iter().zip(&mut found) {
+                if slot.is_none() && self.has_name(&key, name) {
+                    *slot = Some(Self::trusted(self.bytes.slice(value.clone())));
+                }
+            }
+        }
+        found
+    }
+
+    /// Returns the spans of the members, recorded or scanned.
+    fn spans(&self) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
+        let recorded = self.members.iter().flat_map(|spans| spans.iter());
+        let recorded = recorded.map(|span| (span.key(), span.value()));
+        let object: &[u8] = if self.members.is_some() { b"" } else { &self.bytes };
+        recorded.chain(scan::members(object))
+    }
+
+    fn has_name(&self, key: &Range<usize>, name: &str) -> bool {
+        scan::string_equals(&self.bytes[key.clone()], name)
     }
 
     /// Returns the value at `path`, a list of member names.
@@ -114,7 +173,7 @@ impl RawJson {
 
     /// Returns the member names of an object, in order. Names with a lone surrogate are skipped.
     pub fn names(&self) -> Vec<String> {
-        scan::members(&self.0).filter_map(|(key, _)| serde_json::from_slice(&self.0[key]).ok()).collect()
+        self.spans().filter_map(|(key, _)| serde_json::from_slice(&self.bytes[key]).ok()).collect()
     }
 
     /// Returns the members of an object, in order, each with its name. Names with a lone surrogate are
@@ -123,25 +182,25 @@ impl RawJson {
     /// Use this to visit all members: [`RawJson::get`] scans the whole object for each.
     pub fn members(&self) -> impl Iterator<Item = (String, Self)> {
         let member = |(key, value): (Range<usize>, Range<usize>)| {
-            let name = serde_json::from_slice(&self.0[key]).ok()?;
-            Some((name, Self(self.0.slice(value))))
+            let name = serde_json::from_slice(&self.bytes[key]).ok()?;
+            Some((name, Self::trusted(self.bytes.slice(value))))
         };
-        scan::members(&self.0).filter_map(member)
+        self.spans().filter_map(member)
     }
 
     /// Returns the items of an array, in order; empty if the value is not an array.
     pub fn items(&self) -> impl Iterator<Item = Self> {
-        scan::items(&self.0).map(|item| Self(self.0.slice(item)))
+        scan::items(&self.bytes).map(|item| Self::trusted(self.bytes.slice(item)))
     }
 
     /// Returns the decoded text of a JSON string; `None` if the value is not a string.
     pub fn text(&self) -> Option<Cow<'_, str>> {
-        scan::decode_string(&self.0)
+        scan::decode_string(&self.bytes)
     }
 
     /// Deserializes the value into `T`.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
-        serde_json::from_slice(&self.0)
+        serde_json::from_slice(&self.bytes)
     }
 
     /// Returns the value as a tree; null if it cannot be represented, as with `1e999` or a lone surrogate.
@@ -155,40 +214,58 @@ impl RawJson {
     /// Of several members with the name, one is left, so that every parser sees the new value.
     #[must_use]
     pub fn with(&self, name: &str, value: &Self) -> Self {
-        if !self.is_object() {
-            return Self::empty_object().with(name, value);
-        }
-        let mut edit = ObjectEdit::new(&self.0, name.len() + value.0.len() + 4);
-        let mut is_set = false;
-        for (key, span) in scan::members(&self.0) {
-            if !scan::string_equals(&self.0[key.clone()], name) {
-                edit.keep(span);
-            } else if is_set {
-                edit.cut(key, span);
-            } else {
-                edit.replace(span, &value.0);
-                is_set = true;
-            }
-        }
-        if !is_set {
-            edit.append(name, &value.0);
-        }
-        edit.finish()
+        self.with_all(&[(name, Some(value))])
     }
 
     /// Returns the object without any member of that name; everything else keeps its spelling.
     #[must_use]
     pub fn without(&self, name: &str) -> Self {
-        let has_name = |key: &Range<usize>| scan::string_equals(&self.0[key.clone()], name);
-        if !scan::members(&self.0).any(|(key, _)| has_name(&key)) {
+        if self.is_object() { self.with_all(&[(name, None)]) } else { self.clone() }
+    }
+
+    /// Returns the object with several members set or, without a value, removed, in one pass; everything else
+    /// keeps its spelling. New members are appended in the order given.
+    ///
+    /// ```
+    /// use pegboard_json::RawJson;
+    ///
+    /// let raw = RawJson::parse(r#"{"a": 1, "b": 2}"#.into()).unwrap();
+    /// let changed = raw.with_all(&[("a", None), ("b", Some(&RawJson::of(&3))), ("c", Some(&RawJson::of(&4)))]);
+    /// assert_eq!(changed.as_str(), r#"{"b": 3,"c":4}"#);
+    /// ```
+    #[must_use]
+    pub fn with_all(&self, changes: &[(&str, Option<&Self>)]) -> Self {
+        let is_changed = |key: &Range<usize>| changes.iter().any(|(name, _)| self.has_name(key, name));
+        let is_removal = changes.iter().all(|(_, value)| value.is_none());
+        if is_removal && !self.spans().any(|(key, _)| is_changed(&key)) {
             return self.clone();
         }
-        let mut edit = ObjectEdit::new(&self.0, 0);
-        for (key, span) in scan::members(&self.0) {
-            if has_name(&key) {
-                edit.cut(key, span);
-            } else {
-                edit.keep(span);
+        if !self.is_object() {
+            return Self::empty_object().with_all(changes);
+        }
+        let growth = |(name, value): &(&str, Option<&Self>)| match value {
+            Some(value) => name.len() + value.bytes.len() + 4,
+            None => 0,
+        };
+        let mut edit = ObjectEdit::new(&self.bytes, changes.iter().map(growth).sum());
+        // One bit per change; there are never more than a few.
+        let mut done = 0_u64;
+        for (key, span) in self.spans() {
+            let change = changes.iter().enumerate().find(|(_, (name, _))| self.has_name(&key, name));
+            match change {
+                None => edit.keep(span),
+                Some((index, (_, Some(value)))) if done & 1 << index == 0 => {
+                    edit.replace(span, &value.bytes);
+                    done |= 1 << index;
+                }
+                Some(_) => edit.cut(key, span),
+            }
+        }
+        for (index, (name, value)) in changes.iter().enumerate() {
+            if let Some(value) = value
+                && done & 1 << index == 0
+            {
+                edit.append(name, &value.bytes);
             }
         }
         edit.finish()
@@ -238,9 +315,10 @@ impl<'a> ObjectEdit<'a> {
         if self.kept.is_some() {
             self.text.push(b',');
         }
-        self.text.extend_from_slice(&RawJson::of(name).0);
+        write_string(&mut self.text, name);
         self.text.push(b':');
         self.text.extend_from_slice(value);
+        self.kept = Some(self.object.len());
     }
 
     fn copy_until(&mut self, end: usize) {
@@ -250,8 +328,18 @@ impl<'a> ObjectEdit<'a> {
 
     fn finish(mut self) -> RawJson {
         self.copy_until(self.object.len());
-        RawJson(self.text.into())
+        RawJson::trusted(self.text.into())
     }
+}
+
+/// Writes a JSON string. Names of members rarely need an escape.
+fn write_string(text: &mut Vec<u8>, string: &str) {
+    if string.bytes().any(|byte| matches!(byte, b'"' | b'\\' | ..0x20)) {
+        return text.extend_from_slice(RawJson::of(string).as_bytes());
+    }
+    text.push(b'"');
+    text.extend_from_slice(string.as_bytes());
+    text.push(b'"');
 }
 
 impl From<Value> for RawJson {
@@ -269,7 +357,7 @@ impl fmt::Debug for RawJson {
 /// Writes the raw text; works with JSON serializers only.
 impl Serialize for RawJson {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serde_json::from_slice::<&RawValue>(&self.0).map_err(S::Error::custom)?.serialize(serializer)
+        serde_json::from_slice::<&RawValue>(&self.bytes).map_err(S::Error::custom)?.serialize(serializer)
     }
 }
 

@@ -68,29 +68,53 @@ impl<'a> Scanner<'a> {
     }
 
     /// Skips the object at the current position and reports the span of each key (with its quotes) and value.
-    pub fn object(&mut self, mut member: impl FnMut(Range<usize>, Range<usize>)) -> Result<(), Malformed> {
-        let mut walk = || {
-            let mut at = match self.enter(self.at)? {
-                ContainerStart::Closed(end) => return Ok(end),
-                ContainerStart::At(at) => at,
-            };
-            loop {
-                let (key, start) = self.key(at)?;
-                let end = self.value_end(start)?;
-                member(key, start..end);
-                let behind = token::space(self.bytes, end);
-                match self.bytes.get(behind) {
-                    Some(b',') => at = token::space(self.bytes, behind + 1),
-                    Some(b'}') => {
-                        self.open.pop();
-                        return Ok(behind + 1);
-                    }
-                    _ => return Err(ScanError::At(behind)),
-                }
+    /// If a value is an object with few members, their spans come along, at no further cost.
+    pub fn object(
+        &mut self,
+        mut member: impl FnMut(Range<usize>, Range<usize>, Option<&[MemberSpan]>),
+    ) -> Result<(), Malformed> {
+        let walked = self.walk_members(self.at, |scanner, key, start| {
+            if scanner.bytes.get(start) != Some(&b'{') {
+                let end = scanner.value_end(start)?;
+                member(key, start..end, None);
+                return Ok(end);
             }
-        };
-        self.at = walk().map_err(|error| self.open.malformed(error))?;
+            let mut inner = MemberSpans::default();
+            let end = scanner.walk_members(start, |scanner, key, value| {
+                let end = scanner.value_end(value)?;
+                inner.push(key.start - start..key.end - start, value - start..end - start);
+                Ok(end)
+            })?;
+            member(key, start..end, inner.get());
+            Ok(end)
+        });
+        self.at = walked.map_err(|error| self.open.malformed(error))?;
         Ok(())
+    }
+
+    /// Walks over the object at `at`; `value` returns the end of each value. Returns the end of the object.
+    fn walk_members(
+        &mut self,
+        at: usize,
+        mut value: impl FnMut(&mut Self, Range<usize>, usize) -> Result<usize, ScanError>,
+    ) -> Result<usize, ScanError> {
+        let mut at = match self.enter(at)? {
+            ContainerStart::Closed(end) => return Ok(end),
+            ContainerStart::At(at) => at,
+        };
+        loop {
+            let (key, start) = self.key(at)?;
+            let end = value(self, key, start)?;
+            let behind = token::space(self.bytes, end);
+            match self.bytes.get(behind) {
+                Some(b',') => at = token::space(self.bytes, behind + 1),
+                Some(b'}') => {
+                    self.open.pop();
+                    return Ok(behind + 1);
+                }
+                _ => return Err(ScanError::At(behind)),
+            }
+        }
     }
 
     /// Checks that only white space is left.
@@ -167,6 +191,54 @@ impl<'a> Scanner<'a> {
             return Err(ScanError::At(colon));
         }
         Ok((at..end, token::space(self.bytes, colon + 1)))
+    }
+}
+
+/// Position of a member in its object: of its key, with the quotes, and of its value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemberSpan {
+    key: (u32, u32),
+    value: (u32, u32),
+}
+
+impl MemberSpan {
+    /// Returns the span of the key.
+    pub fn key(self) -> Range<usize> {
+        self.key.0 as usize..self.key.1 as usize
+    }
+
+    /// Returns the span of the value.
+    pub fn value(self) -> Range<usize> {
+        self.value.0 as usize..self.value.1 as usize
+    }
+}
+
+/// Maximum number of members that are collected.
+const MAX_SPANS: usize = 12;
+
+/// The members of an object, unless there are too many.
+#[derive(Default)]
+struct MemberSpans {
+    spans: [MemberSpan; MAX_SPANS],
+    len: usize,
+    is_incomplete: bool,
+}
+
+impl MemberSpans {
+    fn push(&mut self, key: Range<usize>, value: Range<usize>) {
+        let end = u32::try_from(value.end).ok();
+        let (Some(span), Some(end)) = (self.spans.get_mut(self.len), end) else {
+            self.is_incomplete = true;
+            return;
+        };
+        // Everything before the end is smaller.
+        let before = |at: usize| u32::try_from(at).unwrap_or(end);
+        *span = MemberSpan { key: (before(key.start), before(key.end)), value: (before(value.start), end) };
+        self.len += 1;
+    }
+
+    fn get(&self) -> Option<&[MemberSpan]> {
+        if self.is_incomplete { None } else { self.spans.get(..self.len) }
     }
 }
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::{ExtraMembers, Frame, Id, InvalidMessage, Message, Notification, Request, Response, RpcError};
 use pegboard_json::RawJson;
-use pegboard_json::scan::{self, Malformed, Scanner};
+use pegboard_json::scan::{self, Malformed, MemberSpan, Scanner};
 
 /// Maximum number of messages in a batch: each one, however small, costs an error response.
 const MAX_BATCH: usize = 1000;
@@ -32,7 +32,7 @@ fn scan_frame(bytes: &[u8], max_depth: usize) -> Result<ScannedFrame, Malformed>
     let mut scanner = Scanner::new(bytes, max_depth)?;
     let found = if scanner.peek() == Some(b'{') {
         let mut envelope = Envelope::default();
-        scanner.object(|key, value| envelope.record(bytes, key, value))?;
+        scanner.object(|key, value, members| envelope.record(bytes, key, value, members))?;
         ScannedFrame::Object(envelope)
     } else {
         ScannedFrame::Other(scanner.value()?)
@@ -95,6 +95,8 @@ struct Envelope {
     known: [Option<Range<usize>>; 6],
     /// Raw text of unknown members, each after a comma.
     extra: Vec<u8>,
+    params_members: Option<Arc<[MemberSpan]>>,
+    result_members: Option<Arc<[MemberSpan]>>,
     /// Name of a duplicate member.
     duplicate: Option<&'static str>,
 }
@@ -112,18 +114,29 @@ impl Envelope {
     fn of(object: &[u8]) -> Self {
         let mut envelope = Self::default();
         for (key, value) in scan::members(object) {
-            envelope.record(object, key, value);
+            envelope.record(object, key, value, None);
         }
         envelope
     }
 
-    fn record(&mut self, bytes: &[u8], key: Range<usize>, value: Range<usize>) {
+    fn record(
+        &mut self,
+        bytes: &[u8],
+        key: Range<usize>,
+        value: Range<usize>,
+        members: Option<&[MemberSpan]>,
+    ) {
         let Some(&(name, member)) =
             MEMBERS.iter().find(|(name, _)| scan::string_equals(&bytes[key.clone()], name))
         else {
             self.keep_extra(&bytes[key], &bytes[value]);
             return;
         };
+        match member {
+            EnvelopeMember::Params => self.params_members = members.map(Arc::from),
+            EnvelopeMember::Result => self.result_members = members.map(Arc::from),
+            _ => {}
+        }
         // A duplicate id takes precedence over other duplicates.
         if self.known[member as usize].replace(value).is_some() && self.duplicate != Some("id") {
             self.duplicate = Some(name);
@@ -145,7 +158,13 @@ impl Envelope {
     }
 
     fn get(&self, bytes: &Bytes, member: EnvelopeMember) -> Option<RawJson> {
-        self.known[member as usize].clone().map(|span| RawJson::trusted(bytes.slice(span)))
+        let span = self.known[member as usize].clone()?;
+        let members = match member {
+            EnvelopeMember::Params => self.params_members.clone(),
+            EnvelopeMember::Result => self.result_members.clone(),
+            _ => None,
+        };
+        Some(RawJson::scanned(bytes.slice(span), members))
     }
 
     /// Builds the message.
