@@ -185,8 +185,9 @@ impl ProfileService {
     }
 
     fn client_request(&self, caller: Caller, era: Era, request: ServerRequest) -> ClientRequest {
-        let trace_parent = request.params.at(&["_meta", "traceparent"]);
-        let meta = request_meta(&request);
+        let given = request.params.get("_meta");
+        let trace_parent = given.as_ref().and_then(|given| given.get("traceparent"));
+        let meta = request_meta(&request, given.as_ref());
         ClientRequest {
             profile: Arc::clone(&self.profile),
             caller,
@@ -376,18 +377,22 @@ fn with_cache_hints(list: &RawJson, ttl: Duration) -> RawJson {
 }
 
 /// Returns the `_meta` to forward with a request, in the form of the stateless era.
-fn request_meta(request: &ServerRequest) -> RawJson {
-    let given = request.params.get("_meta").filter(RawJson::is_object).unwrap_or_else(RawJson::empty_object);
-    let own = [meta::PROTOCOL_VERSION, meta::CLIENT_INFO, meta::CLIENT_CAPABILITIES, meta::LOG_LEVEL];
-    let mut forwarded = own.iter().fold(given.without("progressToken"), |rest, key| rest.without(key));
-    let known =
-        FORWARDED_CAPABILITIES.iter().filter_map(|name| Some((name, request.client.capabilities.get(name)?)));
-    let capabilities = known.fold(RawJson::empty_object(), |all, (name, value)| all.with(name, &value));
-    forwarded = forwarded.with(meta::CLIENT_CAPABILITIES, &capabilities);
-    match request.peer.log_level() {
-        Some(level) => forwarded.with(meta::LOG_LEVEL, &RawJson::of(&level)),
-        None => forwarded,
+fn request_meta(request: &ServerRequest, given: Option<&RawJson>) -> RawJson {
+    let given = given.filter(|given| given.is_object()).cloned().unwrap_or_else(RawJson::empty_object);
+    let values = request.client.capabilities.get_all(FORWARDED_CAPABILITIES);
+    let mut named = FORWARDED_CAPABILITIES.map(|name| (name, None));
+    for ((_, forwarded), value) in named.iter_mut().zip(&values) {
+        *forwarded = value.as_ref();
     }
+    let capabilities = RawJson::empty_object().with_all(&named);
+    let level = request.peer.log_level().map(|level| RawJson::of(&level));
+    given.with_all(&[
+        ("progressToken", None),
+        (meta::PROTOCOL_VERSION, None),
+        (meta::CLIENT_INFO, None),
+        (meta::CLIENT_CAPABILITIES, Some(&capabilities)),
+        (meta::LOG_LEVEL, level.as_ref()),
+    ])
 }
 
 /// Notifies clients when their tool list changes.

@@ -123,12 +123,22 @@ impl RawJson {
         self.bytes.first() == Some(&b'{')
     }
 
+    /// Returns `true` if the value has no members.
+    pub fn is_empty(&self) -> bool {
+        self.spans().next().is_none()
+    }
+
     /// Returns the member with this name; `None` if the value is not an object or has no such member.
     ///
     /// Of several members with the name, the first is returned.
     pub fn get(&self, name: &str) -> Option<Self> {
         let (_, value) = self.spans().find(|(key, _)| self.has_name(key, name))?;
         Some(Self::trusted(self.bytes.slice(value)))
+    }
+
+    /// Returns the number of members with this name.
+    pub fn count(&self, name: &str) -> usize {
+        self.spans().filter(|(key, _)| self.has_name(key, name)).count()
     }
 
     /// Returns the members with these names, in one pass. Of several members with a name, the first is

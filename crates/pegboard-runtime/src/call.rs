@@ -105,7 +105,9 @@ impl CallBuilder {
             Ok(permit) => permit,
             Err(error) => return record.end(Err(error)),
         };
-        if let Some((on_started, started)) = on_started.zip(permit.call_started(&active_call)) {
+        if let Some(on_started) = on_started
+            && let Some(started) = permit.call_started(&active_call)
+        {
             on_started(started);
         }
         // Pinned in place: the future is large, and every move would copy it.

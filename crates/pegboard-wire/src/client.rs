@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::time;
 
-use crate::connection::{Connection, ConnectionLimits, InboundHandler, InboundRequest};
+use crate::connection::{Connection, ConnectionLimits, InboundHandler, InboundRequest, OutgoingRequest};
 use crate::era::{LogLevel, Revision, meta};
 use crate::http;
 use crate::http::client::HttpOptions;
@@ -92,8 +92,10 @@ pub struct McpClient {
     handler: Arc<dyn InboundHandler>,
     options: Arc<ClientOptions>,
     server: Arc<ServerDescription>,
+    /// The negotiated revision, as JSON.
+    revision: RawJson,
     /// Arguments mirrored in headers, by tool name.
-    header_parameters: Arc<Mutex<HashMap<String, Vec<HeaderParameter>>>>,
+    header_parameters: Arc<Mutex<HashMap<String, Arc<[HeaderParameter]>>>>,
 }
 
 impl McpClient {
@@ -114,6 +116,7 @@ impl McpClient {
             connection,
             handler,
             options: Arc::new(options),
+            revision: RawJson::of(&server.revision),
             server: Arc::new(server),
             header_parameters: Arc::default(),
         })
@@ -157,19 +160,33 @@ impl McpClient {
         params: Option<RawJson>,
         options: RequestOptions,
     ) -> Result<PendingRequest, RequestError> {
-        match self.era() {
+        let id = self.connection.reserve_id();
+        let era = self.era();
+        let own = params.as_ref().and_then(|params| params.get("_meta"));
+        let progress_token = own.as_ref().and_then(|own| own.get("progressToken"));
+        let own_token = progress_token.as_ref().map(|_| RawJson::of(&id));
+        let token = ("progressToken", own_token.as_ref());
+        let (params, headers) = match era {
             Era::Session => {
-                let params = params.map(|params| without_stateless_meta(&params));
-                self.connection.request_with(method, params, None, options.headers).await
+                let params = match (params, own) {
+                    (Some(params), Some(own)) => Some(without_stateless_meta(&params, &own, token)),
+                    (params, _) => params,
+                };
+                (params, options.headers)
             }
             Era::Stateless => {
-                let params = self.with_stateless_meta(params, &options);
+                let params = params.unwrap_or_else(RawJson::empty_object);
                 let mirrored = self.mirrored_parameters(method, &params);
-                let mut all = headers::for_request(self.server.revision, method, Some(&params), &mirrored);
-                all.extend(options.headers);
-                self.connection.request_with(method, Some(params), None, all).await
+                let mut headers =
+                    headers::for_request(self.server.revision, method, Some(&params), &mirrored);
+                headers.extend(options.headers);
+                let own = own.unwrap_or_else(RawJson::empty_object);
+                let own = self.stateless_meta(&own, token, options.capabilities.as_ref(), options.log_level);
+                (Some(params.with("_meta", &own)), headers)
             }
-        }
+        };
+        let request = OutgoingRequest { id, method, params, progress_token, era, headers };
+        self.connection.send_request(request).await
     }
 
     /// Sends a request, answers its input requests and returns the final result.
@@ -195,7 +212,11 @@ impl McpClient {
             match headers::header_parameters(tool.get("inputSchema").as_ref()) {
                 Ok(parameters) => {
                     let mut known = self.header_parameters.lock();
-                    known.insert(name, parameters);
+                    if parameters.is_empty() {
+                        known.remove(&name);
+                    } else {
+                        known.insert(name, parameters.into());
+                    }
                     usable.push(tool);
                 }
                 Err(problem) => skipped.push(format!("tool '{name}' is skipped: {problem}")),
@@ -204,36 +225,48 @@ impl McpClient {
         (usable, skipped)
     }
 
-    fn with_stateless_meta(&self, params: Option<RawJson>, options: &RequestOptions) -> RawJson {
-        let params = params.unwrap_or_else(RawJson::empty_object);
-        let capabilities = options.capabilities.as_ref().unwrap_or(&self.options.capabilities);
-        let mut own = params
-            .get("_meta")
-            .unwrap_or_else(RawJson::empty_object)
-            .with(meta::PROTOCOL_VERSION, &RawJson::of(&self.server.revision))
-            .with(meta::CLIENT_INFO, &self.options.info)
-            .with(meta::CLIENT_CAPABILITIES, capabilities);
-        if let Some(level) = options.log_level {
-            own = own.with(meta::LOG_LEVEL, &RawJson::of(&level));
-        }
-        params.with("_meta", &own)
+    /// Returns the `_meta` of a stateless request.
+    fn stateless_meta(
+        &self,
+        own: &RawJson,
+        (token_name, token): (&str, Option<&RawJson>),
+        capabilities: Option<&RawJson>,
+        log_level: Option<LogLevel>,
+    ) -> RawJson {
+        let capabilities = capabilities.unwrap_or(&self.options.capabilities);
+        let log_level = log_level.map(|level| RawJson::of(&level));
+        let changes = [
+            (meta::PROTOCOL_VERSION, Some(&self.revision)),
+            (meta::CLIENT_INFO, Some(&self.options.info)),
+            (meta::CLIENT_CAPABILITIES, Some(capabilities)),
+            (token_name, token),
+            (meta::LOG_LEVEL, log_level.as_ref()),
+        ];
+        // A level that the caller has set stays.
+        own.with_all(if log_level.is_some() { &changes } else { &changes[..4] })
     }
 
-    fn mirrored_parameters(&self, method: &str, params: &RawJson) -> Vec<HeaderParameter> {
-        let tool = if method == "tools/call" { params.get("name") } else { None };
+    fn mirrored_parameters(&self, method: &str, params: &RawJson) -> Arc<[HeaderParameter]> {
         let known = self.header_parameters.lock();
+        if method != "tools/call" || known.is_empty() {
+            return Arc::default();
+        }
+        let tool = params.get("name");
         tool.as_ref().and_then(RawJson::text).and_then(|name| known.get(&*name).cloned()).unwrap_or_default()
     }
 }
 
-/// Removes the `_meta` keys that would make a server of both eras treat the request as stateless.
-fn without_stateless_meta(params: &RawJson) -> RawJson {
-    let Some(own) = params.get("_meta") else { return params.clone() };
-    let keys = [meta::PROTOCOL_VERSION, meta::CLIENT_INFO, meta::CLIENT_CAPABILITIES, meta::LOG_LEVEL];
-    if keys.iter().all(|key| own.get(key).is_none()) {
-        return params.clone();
-    }
-    params.with("_meta", &keys.iter().fold(own, |own, key| own.without(key)))
+/// Removes the `_meta` keys that would make a server of both eras treat the request as stateless, and sets the
+/// progress token.
+fn without_stateless_meta(params: &RawJson, own: &RawJson, token: (&str, Option<&RawJson>)) -> RawJson {
+    let changed = own.with_all(&[
+        (meta::PROTOCOL_VERSION, None),
+        (meta::CLIENT_INFO, None),
+        (meta::CLIENT_CAPABILITIES, None),
+        (meta::LOG_LEVEL, None),
+        token,
+    ]);
+    if changed == *own { params.clone() } else { params.with("_meta", &changed) }
 }
 
 /// Answers pings and passes everything else to the inner handler.

@@ -19,6 +19,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tokio::time;
 
+use crate::era::Era;
 use crate::http::client::HttpTransport;
 use crate::http::client::call::HttpCall;
 use crate::http::server::streams::SessionStreams;
@@ -316,17 +317,48 @@ impl Connection {
         related_request: Option<Id>,
         headers: HeaderMap,
     ) -> Result<PendingRequest, RequestError> {
-        let id = self.0.next_id.fetch_add(1, Ordering::Relaxed);
-        let (params, token) = replace_progress_token(params, id);
-        if let Outbound::HttpClient { transport, .. } = &self.0.outbound {
-            let request = Request::new(Id::Number(id), method, params);
-            return self.request_over_http(transport, request, token, headers);
+        let id = self.reserve_id();
+        let era = Era::claimed(params.as_ref());
+        let (params, progress_token) = replace_progress_token(params, id);
+        if let Outbound::HttpClient { .. } = &self.0.outbound {
+            return self
+                .send_request(OutgoingRequest { id, method, params, progress_token, era, headers })
+                .await;
         }
+        self.queue_request(
+            OutgoingRequest { id, method, params, progress_token, era, headers },
+            related_request,
+        )
+        .await
+    }
+
+    /// Returns the id of the next request.
+    pub(crate) fn reserve_id(&self) -> i64 {
+        self.0.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Sends a request that is complete: its progress token is its id.
+    pub(crate) async fn send_request(
+        &self,
+        request: OutgoingRequest<'_>,
+    ) -> Result<PendingRequest, RequestError> {
+        match &self.0.outbound {
+            Outbound::HttpClient { transport, .. } => self.request_over_http(transport, request),
+            Outbound::Queue { .. } | Outbound::HttpSession { .. } => self.queue_request(request, None).await,
+        }
+    }
+
+    async fn queue_request(
+        &self,
+        request: OutgoingRequest<'_>,
+        related_request: Option<Id>,
+    ) -> Result<PendingRequest, RequestError> {
+        let OutgoingRequest { id, method, params, progress_token, headers, .. } = request;
         let cancel = match method {
             "initialize" | "server/discover" => CancelMode::Silent,
             _ => CancelMode::Notify(HeaderMap::new()),
         };
-        let slot = self.0.register_pending(id, token, cancel)?;
+        let slot = self.0.register_pending(id, progress_token, cancel)?;
         // From here on, dropping this future cancels the request.
         let pending = PendingRequest { id, slot, shared: Arc::clone(&self.0), driver: None };
         let message = Message::request(Id::Number(id), method, params);
@@ -339,21 +371,16 @@ impl Connection {
     fn request_over_http(
         &self,
         transport: &Arc<HttpTransport>,
-        request: Request,
-        token: Option<RawJson>,
-        headers: HeaderMap,
+        request: OutgoingRequest<'_>,
     ) -> Result<PendingRequest, RequestError> {
-        let Id::Number(id) = request.id else { return Err(TransportError::Closed.into()) };
-        let is_handshake = &*request.method == "server/discover";
+        let OutgoingRequest { id, method, params, progress_token, era, headers } = request;
+        let request = Request::new(Id::Number(id), method, params);
         if let Some(trace) = &self.0.trace {
             trace.sent(&Message::Request(request.clone()));
         }
-        let call = HttpCall::new(Arc::clone(&self.0), Arc::clone(transport), request, headers);
-        let cancel = match call.cancel_headers().filter(|_| !is_handshake) {
-            Some(headers) => CancelMode::Notify(headers),
-            None => CancelMode::Silent,
-        };
-        let slot = self.0.register_pending(id, token, cancel)?;
+        let call = HttpCall::new(Arc::clone(&self.0), Arc::clone(transport), request, era, headers);
+        let cancel = call.cancel_headers().map_or(CancelMode::Silent, CancelMode::Notify);
+        let slot = self.0.register_pending(id, progress_token, cancel)?;
         let driver: RequestDriver = Box::pin(call.run(transport.next_turn()));
         Ok(PendingRequest { id, slot, shared: Arc::clone(&self.0), driver: Some(driver) })
     }
@@ -436,6 +463,19 @@ impl Connection {
     pub fn n_pending(&self) -> usize {
         self.0.table().pending.len()
     }
+}
+
+/// A request before it is sent.
+pub(crate) struct OutgoingRequest<'r> {
+    /// Id from [`Connection::reserve_id`].
+    pub(crate) id: i64,
+    pub(crate) method: &'r str,
+    pub(crate) params: Option<RawJson>,
+    /// The caller's progress token; the one in the parameters is the id.
+    pub(crate) progress_token: Option<RawJson>,
+    /// The era that the parameters claim.
+    pub(crate) era: Era,
+    pub(crate) headers: HeaderMap,
 }
 
 /// A weak handle of a connection.

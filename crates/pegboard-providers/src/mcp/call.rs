@@ -1,5 +1,6 @@
 //! Tool calls and other requests to a server.
 
+use bytes::Bytes;
 use futures_util::future::FutureExt;
 use pegboard_core::call::{CallContext, ValidCall};
 use pegboard_core::client::{InputRequest, InputRequests};
@@ -15,7 +16,7 @@ use pegboard_wire::{MAX_INPUT_ROUNDS, PendingRequest, RequestError, ResponseEven
 
 use super::connect::login_hint;
 use super::handle::{CloseReason, LiveConnection, ServerHandle};
-use super::in_flight::{InFlightGuard, notify_caller, without_meta_key};
+use super::in_flight::{InFlightGuard, notify_caller};
 use super::listen::{send_log_level, supports_logging};
 use super::probe::is_responsive;
 use super::supervisor::client_capabilities;
@@ -51,15 +52,15 @@ pub(super) enum RetrySafety {
 impl<'a> ServerCall<'a> {
     /// Creates a tool call, with the server's name of the tool and the arguments as the caller wrote them.
     pub(super) fn call(call: &'a ValidCall) -> Self {
-        let mut params = RawJson::empty_object().with("name", &RawJson::of(call.entry().name()));
-        let arguments = call.raw_arguments();
+        let name = RawJson::of(call.entry().name());
         let existing = call.context().client().request_meta().unwrap_or_else(RawJson::empty_object);
-        if let Some(meta) = request_meta(call.context(), &existing) {
-            params = params.with("_meta", &meta);
-        }
-        if arguments.as_str() != "null" {
-            params = params.with("arguments", arguments);
-        }
+        let meta = request_meta(call.context(), &existing);
+        let arguments = Some(call.raw_arguments()).filter(|arguments| arguments.as_bytes() != b"null");
+        let params = RawJson::empty_object().with_all(&[
+            ("name", Some(&name)),
+            ("_meta", meta.as_ref()),
+            ("arguments", arguments),
+        ]);
         let annotations = call.entry().annotations();
         let is_safe = annotations.read_only == Some(true) || annotations.idempotent == Some(true);
         let retry_safety = if is_safe { RetrySafety::Safe } else { RetrySafety::Unknown };
@@ -92,15 +93,17 @@ impl<'a> ServerCall<'a> {
 fn request_meta(context: &CallContext, existing: &RawJson) -> Option<RawJson> {
     // Progress is requested only for a caller with a client. The fields about the sender are set by the wire
     // client.
-    let dropped = ["progressToken", meta::CLIENT_CAPABILITIES, meta::LOG_LEVEL];
-    let mut meta = dropped.iter().fold(existing.clone(), |meta, key| meta.without(key));
-    if context.client.is_some() {
-        meta = meta.with("progressToken", &RawJson::of(&0));
-    }
-    if let Some(parent) = &context.trace_parent {
-        meta = meta.with("traceparent", &RawJson::of(&parent.to_string()));
-    }
-    (!meta.names().is_empty()).then_some(meta)
+    let token = context.client.is_some().then(|| RawJson::trusted(Bytes::from_static(b"0")));
+    let parent = context.trace_parent.as_ref().map(|parent| RawJson::of(&parent.to_string()));
+    let changes = [
+        ("progressToken", token.as_ref()),
+        (meta::CLIENT_CAPABILITIES, None),
+        (meta::LOG_LEVEL, None),
+        ("traceparent", parent.as_ref()),
+    ];
+    // The caller's own trace parent stays if there is no other.
+    let meta = existing.with_all(if parent.is_some() { &changes } else { &changes[..3] });
+    (!meta.is_empty()).then_some(meta)
 }
 
 /// The reason an attempt has no result.
@@ -418,5 +421,9 @@ pub(super) async fn collect_answers(
 
 /// Returns a result without the members that the stateless protocol adds to every result.
 pub(super) fn strip_protocol_members(result: &RawJson) -> RawJson {
-    without_meta_key(&result.without("resultType"), meta::SERVER_INFO)
+    let own = result.get("_meta").filter(|own| own.get(meta::SERVER_INFO).is_some());
+    let Some(own) = own else { return result.without("resultType") };
+    let rest = own.without(meta::SERVER_INFO);
+    let rest = Some(&rest).filter(|rest| !rest.is_empty());
+    result.with_all(&[("resultType", None), ("_meta", rest)])
 }

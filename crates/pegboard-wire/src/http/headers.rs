@@ -135,12 +135,14 @@ fn expect(
 
 /// Finds a duplicate member, which two parsers could read differently.
 fn duplicate_member(params: Option<&RawJson>, parameters: &[HeaderParameter]) -> Option<String> {
-    let is_duplicate =
-        |object: &RawJson, name: &str| object.names().iter().filter(|member| *member == name).count() > 1;
+    let is_duplicate = |object: &RawJson, name: &str| object.count(name) > 1;
     let params = params?;
     let members = ["_meta", "name", "uri", "taskId", "arguments"];
     if let Some(name) = members.into_iter().find(|name| is_duplicate(params, name)) {
         return Some(name.to_owned());
+    }
+    if parameters.is_empty() {
+        return None;
     }
     let arguments = params.get("arguments")?;
     parameters.iter().find_map(|parameter| {

@@ -295,11 +295,9 @@ fn lock_state(state: &Mutex<ServerSessionState>) -> MutexGuard<'_, ServerSession
 /// Removes the fields of the stateless era from a result. Before it, structured content was an object or
 /// absent, and clients reject the whole result otherwise.
 fn strip_stateless_fields(result: &RawJson) -> RawJson {
-    let stripped = result.without("resultType").without("ttlMs").without("cacheScope");
-    match stripped.get("structuredContent") {
-        Some(data) if !data.is_object() => stripped.without("structuredContent"),
-        _ => stripped,
-    }
+    let has_object = result.get("structuredContent").is_none_or(|data| data.is_object());
+    let stripped = [("resultType", None), ("ttlMs", None), ("cacheScope", None), ("structuredContent", None)];
+    result.with_all(if has_object { &stripped[..3] } else { &stripped })
 }
 
 /// Notifies the client of changes until its connection closes.

@@ -49,11 +49,11 @@ async fn answer(
     peer: Peer,
 ) -> Result<RawJson, RpcError> {
     let params = request.params.clone().unwrap_or_else(RawJson::empty_object);
-    let request_meta = RequestMeta::parse(&params)?;
+    let mut request_meta = RequestMeta::parse(&params)?;
     if REMOVED_METHODS.contains(&&*request.method) {
         return Err(RpcError::method_not_found(&request.method));
     }
-    let peer = peer.with_progress(params.at(&["_meta", "progressToken"]), request_meta.log_level);
+    let peer = peer.with_progress(request_meta.progress_token.take(), request_meta.log_level);
     let describe = || server.service.describe_for(request_meta.revision, &request_meta.client);
     match &*request.method {
         "server/discover" => {
@@ -66,15 +66,19 @@ async fn answer(
         }
         "subscriptions/listen" => subscription::listen(&server, &request, &describe(), &peer).await,
         _ => {
-            let purpose = purpose(&request.method, &params);
+            let [input_responses, signed_state] = params.get_all(["inputResponses", "requestState"]);
+            let state = match signed_state {
+                Some(signed) => Some(verified_state(&server, &request.method, &params, &signed)?),
+                None => None,
+            };
             let server_request = ServerRequest {
                 method: Arc::clone(&request.method),
                 revision: request_meta.revision,
                 session: None,
                 client: request_meta.client.clone(),
-                input_responses: params.get("inputResponses").filter(RawJson::is_object),
-                state: verified_state(&server, &purpose, &params)?,
-                params,
+                input_responses: input_responses.filter(RawJson::is_object),
+                state,
+                params: params.clone(),
                 headers,
                 peer,
             };
@@ -88,7 +92,8 @@ async fn answer(
                         ));
                     }
                     check_capabilities(&request_meta.client, &input_requests)?;
-                    input_required(&input_requests, state.map(|state| server.signer.sign(&purpose, &state)))
+                    let sign = |state: Bytes| server.signer.sign(&purpose(&request.method, &params), &state);
+                    input_required(&input_requests, state.map(sign))
                 }
             };
             Ok(with_required_fields(&result, &request.method, &server.service.info()))
@@ -106,27 +111,30 @@ struct RequestMeta {
     revision: Revision,
     client: ClientDescription,
     log_level: Option<LogLevel>,
+    progress_token: Option<RawJson>,
 }
 
 impl RequestMeta {
     fn parse(params: &RawJson) -> Result<Self, RpcError> {
         let meta = params.get("_meta").unwrap_or_else(RawJson::empty_object);
-        let version = meta.get(meta::PROTOCOL_VERSION);
+        let [version, info, capabilities, log_level, progress_token] = meta.get_all([
+            meta::PROTOCOL_VERSION,
+            meta::CLIENT_INFO,
+            meta::CLIENT_CAPABILITIES,
+            meta::LOG_LEVEL,
+            "progressToken",
+        ]);
         let version =
             version.as_ref().and_then(RawJson::text).ok_or_else(|| missing_meta(meta::PROTOCOL_VERSION))?;
         let revision = version.parse::<Revision>().ok().filter(|revision| revision.is_stateless());
         let revision = revision.ok_or_else(|| era::unsupported_version(&version))?;
-        let capabilities = meta.get(meta::CLIENT_CAPABILITIES).filter(RawJson::is_object);
+        let capabilities = capabilities.filter(RawJson::is_object);
         let capabilities = capabilities.ok_or_else(|| missing_meta(meta::CLIENT_CAPABILITIES))?;
-        let log_level = match meta.get(meta::LOG_LEVEL) {
+        let log_level = match log_level {
             None => None,
             Some(level) => Some(level.read().map_err(|_| RpcError::invalid_params("unknown log level"))?),
         };
-        Ok(Self {
-            revision,
-            client: ClientDescription { info: meta.get(meta::CLIENT_INFO), capabilities },
-            log_level,
-        })
+        Ok(Self { revision, client: ClientDescription { info, capabilities }, log_level, progress_token })
     }
 }
 
@@ -146,12 +154,12 @@ fn purpose(method: &str, params: &RawJson) -> String {
 
 fn verified_state(
     server: &ServiceServer,
-    purpose: &str,
+    method: &str,
     params: &RawJson,
-) -> Result<Option<Bytes>, RpcError> {
-    let Some(signed) = params.get("requestState") else { return Ok(None) };
+    signed: &RawJson,
+) -> Result<Bytes, RpcError> {
     let signed = signed.text().ok_or_else(|| RpcError::invalid_params("requestState must be a string"))?;
-    server.signer.verify(purpose, &signed).map(Some).map_err(RpcError::invalid_params)
+    server.signer.verify(&purpose(method, params), &signed).map_err(RpcError::invalid_params)
 }
 
 fn discover_result(description: &super::ServiceDescription) -> RawJson {
@@ -181,20 +189,22 @@ fn input_required(input_requests: &RawJson, signed: Option<String>) -> RawJson {
 
 /// Adds the fields that the stateless era requires of every result, where the service left them out.
 fn with_required_fields(result: &RawJson, method: &str, info: &RawJson) -> RawJson {
-    let mut result = result.clone();
-    let mut set = |name: &str, value: &str| {
-        if result.get(name).is_none() {
-            result = result.with(name, &RawJson::trusted(Bytes::copy_from_slice(value.as_bytes())));
+    let [result_type, ttl, scope, own] = result.get_all(["resultType", "ttlMs", "cacheScope", "_meta"]);
+    let literal = |text: &'static str| RawJson::trusted(Bytes::from_static(text.as_bytes()));
+    let result_type = result_type.is_none().then(|| literal("\"complete\""));
+    let is_cacheable = CACHEABLE.contains(&method);
+    let ttl = (is_cacheable && ttl.is_none()).then(|| literal("0"));
+    let scope = (is_cacheable && scope.is_none()).then(|| literal("\"private\""));
+    let own = own.unwrap_or_else(RawJson::empty_object);
+    let own = own.get(meta::SERVER_INFO).is_none().then(|| own.with(meta::SERVER_INFO, info));
+    let added = [("resultType", &result_type), ("ttlMs", &ttl), ("cacheScope", &scope), ("_meta", &own)];
+    let mut changes = [("", None); 4];
+    let mut n_changes = 0;
+    for (name, value) in added {
+        if value.is_some() {
+            changes[n_changes] = (name, value.as_ref());
+            n_changes += 1;
         }
-    };
-    set("resultType", "\"complete\"");
-    if CACHEABLE.contains(&method) {
-        set("ttlMs", "0");
-        set("cacheScope", "\"private\"");
     }
-    let own = result.get("_meta").unwrap_or_else(RawJson::empty_object);
-    if own.get(meta::SERVER_INFO).is_some() {
-        return result;
-    }
-    result.with("_meta", &own.with(meta::SERVER_INFO, info))
+    result.with_all(&changes[..n_changes])
 }

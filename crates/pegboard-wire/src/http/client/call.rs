@@ -41,9 +41,9 @@ impl HttpCall {
         connection: Arc<ConnectionShared>,
         server: Arc<HttpTransport>,
         request: Request,
+        era: Era,
         headers: HeaderMap,
     ) -> Self {
-        let era = Era::claimed(request.params.as_ref());
         Self { connection, server, request, era, headers }
     }
 
@@ -60,7 +60,8 @@ impl HttpCall {
     /// Returns the headers of the message that cancels the request. There is no such message for a stateless
     /// request, which is cancelled by closing its stream, nor for `initialize`, which must not be cancelled.
     pub(crate) fn cancel_headers(&self) -> Option<HeaderMap> {
-        self.is_in_session().then(|| without_mirrored_headers(self.headers.clone()))
+        let is_handshake = &*self.request.method == "server/discover";
+        (self.is_in_session() && !is_handshake).then(|| without_mirrored_headers(self.headers.clone()))
     }
 
     /// Sends the request and passes on everything up to its response, or the error that ends it.
