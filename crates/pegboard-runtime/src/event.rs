@@ -311,18 +311,33 @@ pub struct EventBus(Arc<Listeners>);
 struct Listeners {
     observers: Vec<Arc<dyn Observer>>,
     stream: broadcast::Sender<RuntimeEvent>,
+    /// State changes of servers, for subscribers that must not be woken by every call.
+    servers: broadcast::Sender<RuntimeEvent>,
 }
 
 impl EventBus {
     /// Creates a bus with these observers.
     pub fn new(observers: impl IntoIterator<Item = Arc<dyn Observer>>) -> Self {
         let observers = observers.into_iter().collect();
-        Self(Arc::new(Listeners { observers, stream: broadcast::Sender::new(CAPACITY) }))
+        let (stream, servers) = (broadcast::Sender::new(CAPACITY), broadcast::Sender::new(CAPACITY));
+        Self(Arc::new(Listeners { observers, stream, servers }))
     }
 
     /// Subscribes to future events. A subscriber that lags loses the oldest events and is told how many.
     pub fn subscribe(&self) -> broadcast::Receiver<RuntimeEvent> {
         self.0.stream.subscribe()
+    }
+
+    /// Subscribes to future [`RuntimeEvent::Server`] events only.
+    pub fn subscribe_to_servers(&self) -> broadcast::Receiver<RuntimeEvent> {
+        self.0.servers.subscribe()
+    }
+
+    /// Delivers a state change of a server.
+    pub(crate) fn emit_server(&self, toolbox: String, server: String, state: ServerState) {
+        let event = RuntimeEvent::Server { toolbox, server, state };
+        let _ = self.0.servers.send(event.clone());
+        self.emit(|| event);
     }
 
     /// Returns `true` if there is an observer or a subscriber.

@@ -1,8 +1,10 @@
 //! Bridges notifications and input requests of a running tool to its client.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, try_join_all};
@@ -17,7 +19,7 @@ use pegboard_wire::RequestError;
 use pegboard_wire::era::LogLevel;
 use pegboard_wire::server::{ClientCapability, ClientDescription, Peer};
 use serde_json::json;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, oneshot};
 use tokio::time;
 use uuid::Uuid;
 
@@ -44,11 +46,37 @@ pub(crate) struct ClientBridge {
     /// Capability that the client lacked when it was asked.
     missing_capability: OnceLock<ClientCapability>,
     task_mode: TaskMode,
-    /// Task that a server has created for the call.
-    server_task: watch::Sender<Option<ServerTask>>,
-    /// Receiver of notices while the client listens.
-    listener: Mutex<Option<mpsc::Sender<Notice>>>,
     delivery: InputDelivery,
+    events: Mutex<BridgeEvents>,
+    /// Notified when a pending input is taken.
+    has_space: Notify,
+}
+
+/// Events of the running tool that its driver has not handled yet.
+#[derive(Default)]
+struct BridgeEvents {
+    /// Notices for the client, while it listens.
+    notices: VecDeque<Notice>,
+    is_listening: bool,
+    /// Task that a server has created for the call.
+    server_task: Option<ServerTask>,
+    /// Input requests for the next reply.
+    inputs: VecDeque<PendingInput>,
+    driver: Option<Waker>,
+}
+
+impl BridgeEvents {
+    fn wake(&mut self) {
+        if let Some(driver) = self.driver.take() {
+            driver.wake();
+        }
+    }
+
+    fn wait(&mut self, context: &Context<'_>) {
+        if !self.driver.as_ref().is_some_and(|driver| driver.will_wake(context.waker())) {
+            self.driver = Some(context.waker().clone());
+        }
+    }
 }
 
 /// Delivery of input requests to the client.
@@ -56,7 +84,7 @@ enum InputDelivery {
     /// As requests, during the client's own request.
     Direct(Peer),
     /// In an `input_required` reply, after which the client sends its request again.
-    InRounds(mpsc::Sender<PendingInput>, Mutex<Option<mpsc::Receiver<PendingInput>>>),
+    InRounds,
 }
 
 /// Input requests of one tool, and the channel for the responses.
@@ -80,6 +108,13 @@ pub(crate) enum CallStep {
     Task(CallHandle, ServerTask),
 }
 
+/// The event that ends a drive.
+enum DriverEvent {
+    Finished(Box<CallResult>),
+    Task(ServerTask),
+    Input(PendingInput),
+}
+
 /// An event of a call that runs as a task.
 pub(crate) enum TaskEvent {
     /// Status message for people.
@@ -97,8 +132,7 @@ impl ClientBridge {
         let delivery = if request.peer.supports_requests() && is_waiting {
             InputDelivery::Direct(request.peer.clone())
         } else {
-            let (sender, receiver) = mpsc::channel(MAX_PENDING_INPUTS);
-            InputDelivery::InRounds(sender, Mutex::new(Some(receiver)))
+            InputDelivery::InRounds
         };
         Arc::new(Self {
             client: request.client.clone(),
@@ -107,32 +141,37 @@ impl ClientBridge {
             early_answers: Mutex::new(request.answers.clone()),
             missing_capability: OnceLock::new(),
             task_mode,
-            server_task: watch::Sender::default(),
-            listener: Mutex::default(),
             delivery,
+            events: Mutex::default(),
+            has_space: Notify::new(),
         })
     }
 
     /// Drives a call until it finishes or needs input that only the next request can bring. Notices are
     /// forwarded in order, and all of them before the result.
     pub(super) async fn drive(&self, mut running: CallHandle, peer: &Peer) -> CallStep {
-        let (sender, receiver) = mpsc::channel(MAX_NOTICES);
-        self.set_listener(Some(sender));
-        let mut forwarding = pin!(self.forward_notices(receiver, peer).fuse());
-        let mut rounds = self.take_rounds();
-        let step = loop {
-            tokio::select! {
-                biased;
-                call_result = &mut running => break CallStep::Finished(Box::new(call_result)),
-                task = self.wait_for_server_task() => break CallStep::Task(running, task),
-                input = next_input(&mut rounds) => break CallStep::InputRequired(running, gather_inputs(input, &mut rounds).await),
-                () = &mut forwarding => {}
+        self.set_listening(true);
+        let mut forwarding = pin!(self.forward_notices(peer).fuse());
+        let step = poll_fn(|context| {
+            if let Poll::Ready(call_result) = running.poll_unpin(context) {
+                return Poll::Ready(DriverEvent::Finished(Box::new(call_result)));
             }
+            if let Poll::Ready(event) = self.poll_event(context) {
+                return Poll::Ready(event);
+            }
+            let _ = forwarding.as_mut().poll(context);
+            Poll::Pending
+        });
+        let step = match step.await {
+            DriverEvent::Finished(call_result) => CallStep::Finished(call_result),
+            DriverEvent::Task(task) => CallStep::Task(running, task),
+            DriverEvent::Input(input) => CallStep::InputRequired(running, self.gather_inputs(input).await),
         };
-        self.restore_rounds(rounds);
-        self.set_listener(None);
-        // A client that has stopped reading must not block its own result.
-        let _ = time::timeout(FLUSH_TIMEOUT, forwarding).await;
+        self.set_listening(false);
+        if (&mut forwarding).now_or_never().is_none() {
+            // A client that has stopped reading must not block its own result.
+            let _ = time::timeout(FLUSH_TIMEOUT, forwarding).await;
+        }
         step
     }
 
@@ -142,15 +181,13 @@ impl ClientBridge {
         mut running: CallHandle,
         mut on_event: impl FnMut(TaskEvent),
     ) -> CallResult {
-        let (sender, mut notices) = mpsc::channel(MAX_NOTICES);
-        self.set_listener(Some(sender));
-        let mut rounds = self.take_rounds();
+        self.set_listening(true);
         loop {
             tokio::select! {
                 biased;
                 call_result = &mut running => return call_result,
-                input = next_input(&mut rounds) => on_event(TaskEvent::InputRequired(InputBatch::new(vec![input]))),
-                Some(notice) = notices.recv() => {
+                input = self.next_input() => on_event(TaskEvent::InputRequired(InputBatch::new(vec![input]))),
+                Some(notice) = poll_fn(|context| self.poll_notice(context)) => {
                     if let Notice::Progress(progress) = notice
                         && let Some(message) = self.with_label(progress.message)
                     {
@@ -161,36 +198,86 @@ impl ClientBridge {
         }
     }
 
-    /// Waits until a server has created a task for the call; for ever if the client does not support tasks.
-    async fn wait_for_server_task(&self) -> ServerTask {
+    /// Returns the next event that ends the drive, other than the end of the call.
+    fn poll_event(&self, context: &Context<'_>) -> Poll<DriverEvent> {
+        let mut events = self.events.lock();
         if self.task_mode == TaskMode::Accepted
-            && let Ok(task) = self.server_task.subscribe().wait_for(Option::is_some).await
+            && let Some(task) = &events.server_task
         {
-            return task.clone().unwrap_or_default();
+            return Poll::Ready(DriverEvent::Task(task.clone()));
         }
-        std::future::pending().await
+        if let Some(input) = events.inputs.pop_front() {
+            self.has_space.notify_one();
+            return Poll::Ready(DriverEvent::Input(input));
+        }
+        events.wait(context);
+        Poll::Pending
+    }
+
+    /// Returns the next notice; `None` when the client has stopped listening and there are no more.
+    fn poll_notice(&self, context: &Context<'_>) -> Poll<Option<Notice>> {
+        let mut events = self.events.lock();
+        match events.notices.pop_front() {
+            Some(notice) => Poll::Ready(Some(notice)),
+            None if !events.is_listening => Poll::Ready(None),
+            None => {
+                events.wait(context);
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Waits for the next input request that goes into a reply.
+    async fn next_input(&self) -> PendingInput {
+        poll_fn(|context| {
+            let mut events = self.events.lock();
+            match events.inputs.pop_front() {
+                Some(input) => {
+                    self.has_space.notify_one();
+                    Poll::Ready(input)
+                }
+                None => {
+                    events.wait(context);
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+
+    /// Collects input requests that arrive within the batch window, to save the client round trips.
+    async fn gather_inputs(&self, first: PendingInput) -> InputBatch {
+        let mut all = vec![first];
+        while all.len() < MAX_PENDING_INPUTS
+            && let Ok(input) = time::timeout(BATCH_WINDOW, self.next_input()).await
+        {
+            all.push(input);
+        }
+        InputBatch::new(all)
+    }
+
+    /// Queues input requests for the next reply.
+    async fn queue_input(&self, input: PendingInput) {
+        loop {
+            let has_space = self.has_space.notified();
+            {
+                let mut events = self.events.lock();
+                if events.inputs.len() < MAX_PENDING_INPUTS {
+                    events.inputs.push_back(input);
+                    return events.wake();
+                }
+            }
+            has_space.await;
+        }
     }
 
     /// Discards the server's task: the task table is full, so the client waits for the result.
     pub(super) fn decline_task(&self) {
-        self.server_task.send_replace(None);
+        self.events.lock().server_task = None;
     }
 
-    fn take_rounds(&self) -> Option<mpsc::Receiver<PendingInput>> {
-        match &self.delivery {
-            InputDelivery::Direct(_) => None,
-            InputDelivery::InRounds(_, rounds) => rounds.lock().take(),
-        }
-    }
-
-    fn restore_rounds(&self, taken: Option<mpsc::Receiver<PendingInput>>) {
-        if let InputDelivery::InRounds(_, rounds) = &self.delivery {
-            *rounds.lock() = taken;
-        }
-    }
-
-    async fn forward_notices(&self, mut notices: mpsc::Receiver<Notice>, peer: &Peer) {
-        while let Some(notice) = notices.recv().await {
+    async fn forward_notices(&self, peer: &Peer) {
+        while let Some(notice) = poll_fn(|context| self.poll_notice(context)).await {
             match notice {
                 Notice::Progress(progress) => {
                     let message = self.with_label(progress.message);
@@ -219,8 +306,8 @@ impl ClientBridge {
         }
     }
 
-    fn set_listener(&self, listener: Option<mpsc::Sender<Notice>>) {
-        *self.listener.lock() = listener;
+    fn set_listening(&self, is_listening: bool) {
+        self.events.lock().is_listening = is_listening;
     }
 
     /// Returns the capability that the client lacks to answer a question.
@@ -264,39 +351,18 @@ impl ClientBridge {
     }
 }
 
-/// Waits for the next input request that goes into a reply.
-async fn next_input(rounds: &mut Option<mpsc::Receiver<PendingInput>>) -> PendingInput {
-    if let Some(rounds) = rounds
-        && let Some(round) = rounds.recv().await
-    {
-        return round;
-    }
-    // This client is asked directly.
-    std::future::pending().await
-}
-
-/// Collects input requests that arrive within the batch window, to save the client round trips.
-async fn gather_inputs(first: PendingInput, rounds: &mut Option<mpsc::Receiver<PendingInput>>) -> InputBatch {
-    let mut all = vec![first];
-    while all.len() < MAX_PENDING_INPUTS
-        && let Ok(input) = time::timeout(BATCH_WINDOW, next_input(rounds)).await
-    {
-        all.push(input);
-    }
-    InputBatch::new(all)
-}
-
 impl Client for ClientBridge {
     fn notify(&self, notice: Notice) {
-        if let Notice::Task(task) = notice {
-            self.server_task.send_replace(Some(task));
-            return;
-        }
-        let listener = self.listener.lock();
-        if let Some(listener) = &*listener {
+        let mut events = self.events.lock();
+        match notice {
+            Notice::Task(task) => events.server_task = Some(task),
             // A slow client loses the notice.
-            let _ = listener.try_send(notice);
+            notice if events.is_listening && events.notices.len() < MAX_NOTICES => {
+                events.notices.push_back(notice);
+            }
+            _ => return,
         }
+        events.wake();
     }
 
     fn request_meta(&self) -> Option<RawJson> {
@@ -304,7 +370,7 @@ impl Client for ClientBridge {
     }
 
     fn needs_input_rounds(&self) -> bool {
-        matches!(self.delivery, InputDelivery::InRounds(..))
+        matches!(self.delivery, InputDelivery::InRounds)
     }
 
     fn task_mode(&self) -> TaskMode {
@@ -330,15 +396,12 @@ impl Client for ClientBridge {
             let questions = self.adapt_to_era(questions);
             match &self.delivery {
                 InputDelivery::Direct(peer) => ask_peer(peer, questions).await,
-                InputDelivery::InRounds(rounds, _) => {
+                InputDelivery::InRounds => {
                     if let Some(answers) = self.take_early_answers(&questions) {
                         return Ok(answers);
                     }
                     let (sender, receiver) = oneshot::channel();
-                    rounds
-                        .send(PendingInput { questions, answers: sender })
-                        .await
-                        .map_err(|_| AskError::Gone)?;
+                    self.queue_input(PendingInput { questions, answers: sender }).await;
                     receiver.await.map_err(|_| AskError::Gone)
                 }
             }

@@ -16,7 +16,6 @@ use tokio::time;
 use super::plan::{ActivePlan, CHAIN_SERVER, RuntimePlan, StartError};
 use super::{PROVIDER_SHUTDOWN_TIMEOUT, Runtime, RuntimeShared, watch_servers};
 use crate::call::requests::ServerId;
-use crate::event::RuntimeEvent;
 use crate::toolbox::ToolboxServer;
 
 /// Maximum time to wait for replacement servers to open.
@@ -209,7 +208,7 @@ impl RuntimeShared {
             let is_gone = shared.active_plan().toolboxes.server(&id.toolbox, &id.server).is_none();
             if is_gone {
                 let (toolbox, server) = (id.toolbox.to_string(), id.server.to_string());
-                shared.events.emit(|| RuntimeEvent::Server { toolbox, server, state: ServerState::Stopped });
+                shared.events.emit_server(toolbox, server, ServerState::Stopped);
             }
         });
     }

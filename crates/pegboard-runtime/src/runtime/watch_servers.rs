@@ -66,7 +66,7 @@ fn watch_state(shared: &Arc<RuntimeShared>, id: &ServerId, server: &ToolboxServe
             } else {
                 let state = shared.without_secrets(&state.borrow_and_update());
                 let (toolbox, server) = (toolbox.clone(), name.clone());
-                shared.events.emit(|| RuntimeEvent::Server { toolbox, server, state });
+                shared.events.emit_server(toolbox, server, state);
             }
         }
     });

@@ -40,7 +40,7 @@ pub(super) struct ServerReporter {
 impl ServerReporter {
     /// Subscribes to the runtime's events.
     pub(super) fn new(runtime: &Runtime, verbosity: ReportVerbosity) -> Self {
-        let events = runtime.events().subscribe();
+        let events = runtime.events().subscribe_to_servers();
         Self {
             runtime: runtime.clone(),
             events,
