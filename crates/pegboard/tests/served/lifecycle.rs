@@ -4,12 +4,13 @@ use std::time::{Duration, SystemTime};
 
 use pegboard::store::{CallLog, CallQuery};
 use pegboard::stores::sqlite::Database;
+use pegboard::wire::RawJson;
 use pegboard::wire::client::{Era, McpClient, RequestOptions};
-use pegboard::wire::{PendingRequest, RawJson};
 use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 use tokio::process::Child;
 use tokio::time;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::guards::{INITIALIZE, post};
 use crate::harness::{
@@ -27,11 +28,13 @@ fn patient(environment: &TestEnvironment) -> Value {
     json!({"toolboxes": {"t": {"description": "T", "mcpServers": servers}}})
 }
 
-async fn hang(client: &McpClient, environment: &TestEnvironment) -> PendingRequest {
+/// Starts a call that hangs, driven by a task. Dropping the handle cancels it.
+async fn hang(client: &McpClient, environment: &TestEnvironment) -> AbortOnDropHandle<()> {
     let params = Some(RawJson::from(json!({"name": "s__hang", "arguments": {}})));
     let hanging = client.request("tools/call", params, RequestOptions::default()).await.unwrap();
+    let hanging = tokio::spawn(async move { drop(hanging.response().await) });
     environment.wait_for_event("s hangs").await;
-    hanging
+    AbortOnDropHandle::new(hanging)
 }
 
 #[tokio::test]

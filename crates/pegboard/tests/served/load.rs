@@ -8,6 +8,7 @@ use pegboard::wire::client::{Era, RequestOptions};
 use serde_json::json;
 use tokio::net::TcpStream;
 use tokio::time;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::guards::INITIALIZE;
 use crate::harness::{
@@ -136,7 +137,7 @@ async fn calls_beyond_the_queue_limit_are_rejected_immediately() {
         let connected = ConnectedClient::connect(environment, &file, Some("flat"), kind).await;
         let params = || Some(RawJson::from(json!({"name": "s__hang", "arguments": {}})));
         let request = || connected.client.request("tools/call", params(), RequestOptions::default());
-        let running = request().await.unwrap();
+        let running = AbortOnDropHandle::new(tokio::spawn(request().await.unwrap().response()));
         connected.environment.wait_for_event("s hangs").await;
         // Two calls for a queue with one waiting slot: one is rejected.
         let (mut one, mut other) = (request().await.unwrap(), request().await.unwrap());
