@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{HeaderMap, StatusCode};
+use tokio::task::coop;
 
 use crate::connection::ConnectionShared;
 use crate::era::Era;
@@ -139,6 +140,8 @@ impl HttpCall {
         cursor: &mut StreamCursor,
     ) -> Result<StreamEnd, TransportError> {
         loop {
+            // A flood of events must not keep other tasks of the thread waiting.
+            coop::consume_budget().await;
             match events.next().await {
                 Ok(event) => {
                     cursor.record(&event);

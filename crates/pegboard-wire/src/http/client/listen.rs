@@ -4,6 +4,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, StatusCode};
+use tokio::task::coop;
 use tokio::time;
 use tokio_util::sync::DropGuard;
 
@@ -128,6 +129,8 @@ async fn read(
     cursor: &mut StreamCursor,
 ) {
     loop {
+        // A flood of events must not keep other tasks of the thread waiting.
+        coop::consume_budget().await;
         match events.next().await {
             Ok(event) => {
                 cursor.record(&event);
