@@ -147,7 +147,14 @@ impl ProfileService {
             }
             let tools = surface.list(&ListRequest { caller: &caller, era });
             let ttl = if follows && has_pending_servers(&profile) { Duration::ZERO } else { LIST_TTL };
-            Ok(ServiceReply::Result(with_cache_hints(&RawJson::empty_object().with("tools", &tools), ttl)))
+            Ok(ServiceReply::Result(match era {
+                Era::Session => RawJson::object(&[("tools", &tools)]),
+                Era::Stateless => RawJson::object(&[
+                    ("tools", &tools),
+                    ("ttlMs", &RawJson::of(&ttl.as_millis())),
+                    ("cacheScope", &RawJson::of("private")),
+                ]),
+            }))
         }
         .boxed()
     }
@@ -373,7 +380,8 @@ impl McpService for ProfileService {
 
 /// Adds cache hints to a list. The scope is private: another client may see a different list.
 fn with_cache_hints(list: &RawJson, ttl: Duration) -> RawJson {
-    list.with("ttlMs", &RawJson::of(&ttl.as_millis())).with("cacheScope", &RawJson::of("private"))
+    let (ttl, scope) = (RawJson::of(&ttl.as_millis()), RawJson::of("private"));
+    list.with_all(&[("ttlMs", Some(&ttl)), ("cacheScope", Some(&scope))])
 }
 
 /// Returns the `_meta` to forward with a request, in the form of the stateless era.

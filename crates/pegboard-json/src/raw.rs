@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::scan::{self, Malformed, MemberSpan};
+use crate::scan::{self, Malformed, MemberSpan, MemberSpans};
 
 /// A JSON value as the bytes it was written in. Clones share the bytes.
 ///
@@ -100,6 +100,36 @@ impl RawJson {
     /// Returns the empty object.
     pub fn empty_object() -> Self {
         Self::trusted(Bytes::from_static(b"{}"))
+    }
+
+    /// Returns an object with these members, whose positions are recorded. The names must be distinct.
+    ///
+    /// ```
+    /// use pegboard_json::RawJson;
+    ///
+    /// let object = RawJson::object(&[("a", &RawJson::of(&1)), ("b", &RawJson::of("x"))]);
+    /// assert_eq!(object.as_str(), r#"{"a":1,"b":"x"}"#);
+    /// assert_eq!(object.get("b").unwrap().as_str(), r#""x""#);
+    /// ```
+    pub fn object(members: &[(&str, &Self)]) -> Self {
+        let n_bytes = members.iter().map(|(name, value)| name.len() + value.bytes.len() + 4).sum::<usize>();
+        let mut text = Vec::with_capacity(n_bytes + 2);
+        let mut spans = MemberSpans::default();
+        text.push(b'{');
+        for (name, value) in members {
+            if text.len() > 1 {
+                text.push(b',');
+            }
+            let key = text.len();
+            write_string(&mut text, name);
+            let key = key..text.len();
+            text.push(b':');
+            let start = text.len();
+            text.extend_from_slice(&value.bytes);
+            spans.push(key, start..text.len());
+        }
+        text.push(b'}');
+        Self { bytes: text.into(), members: spans.get().map(Arc::from) }
     }
 
     /// Returns the text of the value.

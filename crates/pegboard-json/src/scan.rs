@@ -218,14 +218,14 @@ const MAX_SPANS: usize = 12;
 
 /// The members of an object, unless there are too many.
 #[derive(Default)]
-struct MemberSpans {
+pub(crate) struct MemberSpans {
     spans: [MemberSpan; MAX_SPANS],
     len: usize,
     is_incomplete: bool,
 }
 
 impl MemberSpans {
-    fn push(&mut self, key: Range<usize>, value: Range<usize>) {
+    pub(crate) fn push(&mut self, key: Range<usize>, value: Range<usize>) {
         let end = u32::try_from(value.end).ok();
         let (Some(span), Some(end)) = (self.spans.get_mut(self.len), end) else {
             self.is_incomplete = true;
@@ -237,7 +237,7 @@ impl MemberSpans {
         self.len += 1;
     }
 
-    fn get(&self) -> Option<&[MemberSpan]> {
+    pub(crate) fn get(&self) -> Option<&[MemberSpan]> {
         if self.is_incomplete { None } else { self.spans.get(..self.len) }
     }
 }
