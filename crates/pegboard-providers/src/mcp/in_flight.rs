@@ -61,6 +61,7 @@ struct InFlightTable {
 
 #[derive(Clone)]
 struct InFlightCall {
+    key: u64,
     kind: InFlightKind,
     client: Option<Arc<dyn Client>>,
     /// Session of the caller, if it has one.
@@ -69,8 +70,16 @@ struct InFlightCall {
     id: Option<Id>,
     /// Id of the task that the server created for the call.
     task: Option<String>,
+    /// Signals of the call, created when one is first awaited.
+    signals: Option<Arc<CallSignals>>,
+}
+
+/// Signals of a call in flight.
+#[derive(Default)]
+struct CallSignals {
     /// Notified when the status of the task changes.
-    task_change: Arc<Notify>,
+    task_change: Notify,
+    /// Cancelled when the call ends.
     ended: CancellationToken,
 }
 
@@ -87,8 +96,6 @@ enum InFlightKind {
 pub(super) struct InFlightGuard {
     in_flight: InFlightCalls,
     key: u64,
-    task_change: Arc<Notify>,
-    ended: CancellationToken,
 }
 
 impl InFlightTable {
@@ -110,7 +117,11 @@ impl InFlightGuard {
 
     /// Waits for a status notification about the task; several are coalesced.
     pub(super) async fn task_changed(&self) {
-        self.task_change.notified().await;
+        let mut signals = None;
+        self.update(|call| signals = Some(call.signals()));
+        if let Some(signals) = signals {
+            signals.task_change.notified().await;
+        }
     }
 
     fn update(&self, update: impl FnOnce(&mut InFlightCall)) {
@@ -124,10 +135,11 @@ impl InFlightGuard {
 
 impl Drop for InFlightGuard {
     fn drop(&mut self) {
-        self.ended.cancel();
-        self.in_flight.0.calls.send_modify(|calls| {
-            calls.entries.remove(&self.key);
-        });
+        let mut ended = None;
+        self.in_flight.0.calls.send_modify(|calls| ended = calls.entries.remove(&self.key));
+        if let Some(signals) = ended.and_then(|call| call.signals) {
+            signals.ended.cancel();
+        }
     }
 }
 
@@ -172,20 +184,18 @@ impl InFlightCalls {
         client: Option<Arc<dyn Client>>,
         session: Option<SessionExtensions>,
     ) -> Option<InFlightGuard> {
-        let (task_change, ended) = (Arc::new(Notify::new()), CancellationToken::new());
-        let (id, task, its_task_change, its_ended) = (None, None, Arc::clone(&task_change), ended.clone());
-        let call =
-            InFlightCall { kind, client, session, id, task, task_change: its_task_change, ended: its_ended };
+        let mut call = InFlightCall { key: 0, kind, client, session, id: None, task: None, signals: None };
         let mut key = 0;
         let is_admitted = self.0.calls.send_if_modified(|calls| {
             if !calls.is_closed {
                 key = calls.next;
                 calls.next += 1;
+                call.key = key;
                 calls.entries.insert(key, call);
             }
             !calls.is_closed
         });
-        is_admitted.then(|| InFlightGuard { in_flight: self.clone(), key, task_change, ended })
+        is_admitted.then(|| InFlightGuard { in_flight: self.clone(), key })
     }
 
     /// Returns `true` if there are no entries.
@@ -286,10 +296,12 @@ impl InFlightCalls {
             "notifications/tasks/status" => {
                 let id = notification.params.as_ref().and_then(|params| params.get("taskId"));
                 let id = id.and_then(|id| id.read::<String>().ok());
-                let calls = self.0.calls.borrow();
-                if let Some(call) = calls.active_calls().find(|call| call.task.is_some() && call.task == id) {
-                    call.task_change.notify_one();
-                }
+                self.0.calls.send_modify(|calls| {
+                    let mut calls = calls.entries.values_mut();
+                    if let Some(call) = calls.find(|call| call.task.is_some() && call.task == id) {
+                        call.signals().task_change.notify_one();
+                    }
+                });
             }
             _ => {
                 let changed: Vec<ListKind> =
@@ -367,13 +379,20 @@ impl InFlightCalls {
         find(&known)
     }
 
+    /// Returns the signals of a call; `None` if it has ended.
+    fn signals_of(&self, key: u64) -> Option<Arc<CallSignals>> {
+        let mut signals = None;
+        self.0.calls.send_modify(|calls| signals = calls.entries.get_mut(&key).map(InFlightCall::signals));
+        signals
+    }
+
     async fn handle_request(self, inbound: InboundRequest) -> Result<RawJson, RpcError> {
         let InboundRequest { request, related_request: related, .. } = inbound;
         let task = request.params.as_ref().and_then(|params| params.at(&["_meta", RELATED_TASK, "taskId"]));
         if let Some(task) = task.as_ref().and_then(RawJson::text)
             && let Some(call) = self.find_task_call(&task).await
         {
-            return forward_to_caller(&call, request).await;
+            return self.forward_to_caller(&call, request).await;
         }
         self.wait_for_request_id(related.as_ref()).await;
         let is_roots = &*request.method == "roots/list";
@@ -389,7 +408,7 @@ impl InFlightCalls {
             return Ok(empty_roots());
         }
         match matched {
-            CallMatch::One(call) if call.client.is_some() => forward_to_caller(&call, request).await,
+            CallMatch::One(call) if call.client.is_some() => self.forward_to_caller(&call, request).await,
             CallMatch::One(_) | CallMatch::None if is_roots => Ok(empty_roots()),
             CallMatch::One(_) | CallMatch::None => Err(unanswered("it belongs to no call in flight")),
             CallMatch::Ambiguous => Err(unanswered("several calls are in flight and it does not name one")),
@@ -398,31 +417,42 @@ impl InFlightCalls {
 }
 
 impl InFlightCall {
+    /// Returns the signals of the call.
+    fn signals(&mut self) -> Arc<CallSignals> {
+        Arc::clone(self.signals.get_or_insert_default())
+    }
+
     /// Returns `true` if the caller can answer requests while its call is in flight.
     fn accepts_requests_during_call(&self) -> bool {
         self.client.as_ref().is_some_and(|client| !client.needs_input_rounds())
     }
 }
 
-/// Forwards a server request to the caller and returns its answer.
-async fn forward_to_caller(call: &InFlightCall, request: Request) -> Result<RawJson, RpcError> {
-    let params = request.params.unwrap_or_else(RawJson::empty_object);
-    let params = without_meta_key(&params, RELATED_TASK);
-    let question = InputRequest { method: request.method.to_string(), params };
-    match ask_caller(call, question).await {
-        // A caller that cannot be asked has no roots either.
-        Err(AskError::Unsupported) if &*request.method == "roots/list" => Ok(empty_roots()),
-        answer => answer.map_err(|error| unanswered(&error.to_string())),
+impl InFlightCalls {
+    /// Forwards a server request to the caller and returns its answer.
+    async fn forward_to_caller(&self, call: &InFlightCall, request: Request) -> Result<RawJson, RpcError> {
+        let params = request.params.unwrap_or_else(RawJson::empty_object);
+        let params = without_meta_key(&params, RELATED_TASK);
+        let question = InputRequest { method: request.method.to_string(), params };
+        match self.ask_caller(call, question).await {
+            // A caller that cannot be asked has no roots either.
+            Err(AskError::Unsupported) if &*request.method == "roots/list" => Ok(empty_roots()),
+            answer => answer.map_err(|error| unanswered(&error.to_string())),
+        }
     }
-}
 
-/// Asks the caller one question while its call is in flight.
-async fn ask_caller(call: &InFlightCall, question: InputRequest) -> Result<RawJson, AskError> {
-    let client = call.client.as_ref().ok_or(AskError::Unsupported)?;
-    let name = question.method.clone();
-    let questions = InputRequests::from_iter([(name.clone(), question)]);
-    let mut answers = call.ended.run_until_cancelled(client.ask(questions)).await.ok_or(AskError::Gone)??;
-    answers.swap_remove(&name).ok_or_else(|| AskError::Refused("it did not answer the request".to_owned()))
+    /// Asks the caller one question while its call is in flight.
+    async fn ask_caller(&self, call: &InFlightCall, question: InputRequest) -> Result<RawJson, AskError> {
+        let client = call.client.as_ref().ok_or(AskError::Unsupported)?;
+        let name = question.method.clone();
+        let questions = InputRequests::from_iter([(name.clone(), question)]);
+        let signals = self.signals_of(call.key).ok_or(AskError::Gone)?;
+        let asked = signals.ended.run_until_cancelled(client.ask(questions));
+        let mut answers = asked.await.ok_or(AskError::Gone)??;
+        answers
+            .swap_remove(&name)
+            .ok_or_else(|| AskError::Refused("it did not answer the request".to_owned()))
+    }
 }
 
 fn empty_roots() -> RawJson {
