@@ -1,6 +1,5 @@
 //! A JSON-RPC connection: request ids, ordering, cancellation, and requests of the peer.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,6 +9,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use foldhash::HashMap;
 use futures_util::FutureExt;
 use futures_util::future::{self, BoxFuture};
 use http::HeaderMap;

@@ -1,6 +1,5 @@
 //! The calls in flight: admission, status, cancellation and draining.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::num::ParseIntError;
 use std::str::FromStr;
@@ -8,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use foldhash::HashMap;
 use parking_lot::Mutex;
 use pegboard_core::error::{CallError, Executed};
 use serde::Serialize;

@@ -1,6 +1,5 @@
 //! HTTP sessions: clients that opened with `initialize`, each with its streams.
 
-use std::collections::HashMap;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -9,6 +8,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
+use foldhash::HashMap;
 use futures_util::stream;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use parking_lot::{Mutex, MutexGuard};

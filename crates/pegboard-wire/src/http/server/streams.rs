@@ -1,10 +1,11 @@
 //! The event streams of one HTTP session: one for each request that needs it, and a general one.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use bytes::Bytes;
+use foldhash::HashMap;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::channel::{Channel, Reader};
@@ -61,8 +62,8 @@ impl Default for SessionStreams {
     fn default() -> Self {
         Self(Mutex::new(StreamTable {
             general: Arc::new(Channel::new(0)),
-            by_request: HashMap::new(),
-            n_open: HashMap::new(),
+            by_request: HashMap::default(),
+            n_open: HashMap::default(),
             ended: VecDeque::new(),
             next_channel: 1,
             revision: None,
