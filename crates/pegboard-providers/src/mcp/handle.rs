@@ -11,6 +11,7 @@ use pegboard_core::provider::{ProcessInfo, ServerState};
 use pegboard_core::session_extensions::SessionExtensions;
 use pegboard_wire::client::McpClient;
 use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::coop;
 use tokio::time::{self, Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -179,7 +180,8 @@ impl LiveConnection {
 
     /// Waits until the connection is closed, and returns the reason.
     pub(super) async fn closed(&self) -> &str {
-        self.0.closed.cancelled().await;
+        // Polled beside a call, which may have used up the budget of the task.
+        coop::unconstrained(self.0.closed.cancelled()).await;
         self.0.close_reason.get().map_or("the connection was closed", String::as_str)
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::task::coop;
 use tokio::time::{self, Instant};
 
 /// The clock of one call.
@@ -83,6 +84,9 @@ impl CallClock {
     }
 
     /// Waits until the time returned by `due` has passed; `due` is evaluated again after every pause.
+    ///
+    /// It is polled beside a tool in the same task, which may have used up the budget of the task: a server
+    /// that floods its caller must not stop the clock.
     pub(crate) async fn wait_until(&self, due: impl Fn(ClockReading) -> Instant) {
         loop {
             let resumed = self.resumed.notified();
@@ -93,11 +97,11 @@ impl CallClock {
             let due = due(reading);
             if is_paused {
                 // The pause ends: waiting for input has a timeout of its own.
-                resumed.await;
+                coop::unconstrained(resumed).await;
             } else if due <= Instant::now() {
                 return;
             } else {
-                time::sleep_until(due).await;
+                coop::unconstrained(time::sleep_until(due)).await;
             }
         }
     }
