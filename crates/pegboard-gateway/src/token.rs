@@ -23,16 +23,16 @@ const SCHEME: &[u8] = b"Bearer ";
 /// Returns an application that dispatches each request to the application of its bearer token, and rejects
 /// all others.
 pub fn require_token(applications: impl IntoIterator<Item = (Secret, HttpApplication)>) -> HttpApplication {
-    let routes = applications.into_iter();
-    let routes = routes.map(|(token, application)| TokenRoute {
+    let by_token = applications.into_iter();
+    let by_token = by_token.map(|(token, application)| TokenRoute {
         expected: digest(token.reveal()),
         direct: application.direct().cloned(),
         route: any_service(application.router().clone()),
     });
-    let routes = Arc::new(TokenRoutes(routes.collect()));
-    let dispatcher = Arc::clone(&routes);
+    let by_token = Arc::new(TokenRoutes(by_token.collect()));
+    let dispatcher = Arc::clone(&by_token);
     let router = Router::new().fallback(async move |request: Request| dispatcher.dispatch(request).await);
-    HttpApplication::new(routes, router)
+    HttpApplication::new(by_token, router)
 }
 
 /// The applications by token.

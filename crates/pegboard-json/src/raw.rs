@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::scan::{self, Malformed, MemberSpan, MemberSpans};
+use crate::scan::{self, Malformed, MemberSpans};
 
 /// A JSON value as the bytes it was written in. Clones share the bytes.
 ///
@@ -33,7 +33,7 @@ use crate::scan::{self, Malformed, MemberSpan, MemberSpans};
 pub struct RawJson {
     bytes: Bytes,
     /// Positions of all members, if they were recorded when the value was parsed.
-    members: Option<Arc<[MemberSpan]>>,
+    members: Option<Arc<MemberSpans>>,
 }
 
 impl PartialEq for RawJson {
@@ -93,7 +93,7 @@ impl RawJson {
     }
 
     /// Wraps an object that was scanned, with the positions of all its members.
-    pub fn scanned(bytes: Bytes, members: Option<Arc<[MemberSpan]>>) -> Self {
+    pub fn scanned(bytes: Bytes, members: Option<Arc<MemberSpans>>) -> Self {
         Self { bytes, members }
     }
 
@@ -102,7 +102,7 @@ impl RawJson {
         Self::trusted(Bytes::from_static(b"{}"))
     }
 
-    /// Returns an object with these members, whose positions are recorded. The names must be distinct.
+    /// Returns an object with these members, and records their positions. The names must be distinct.
     ///
     /// ```
     /// use pegboard_json::RawJson;
@@ -129,7 +129,7 @@ impl RawJson {
             spans.push(key, start..text.len());
         }
         text.push(b'}');
-        Self { bytes: text.into(), members: spans.get().map(Arc::from) }
+        Self { bytes: text.into(), members: spans.complete().cloned().map(Arc::new) }
     }
 
     /// Returns the text of the value.
@@ -197,7 +197,6 @@ impl RawJson {
     /// Returns the spans of the members, recorded or scanned.
     fn spans(&self) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
         let recorded = self.members.iter().flat_map(|spans| spans.iter());
-        let recorded = recorded.map(|span| (span.key(), span.value()));
         let object: &[u8] = if self.members.is_some() { b"" } else { &self.bytes };
         recorded.chain(scan::members(object))
     }

@@ -71,7 +71,7 @@ impl<'a> Scanner<'a> {
     /// If a value is an object with few members, their spans come along, at no further cost.
     pub fn object(
         &mut self,
-        mut member: impl FnMut(Range<usize>, Range<usize>, Option<&[MemberSpan]>),
+        mut member: impl FnMut(Range<usize>, Range<usize>, Option<&MemberSpans>),
     ) -> Result<(), Malformed> {
         let walked = self.walk_members(self.at, |scanner, key, start| {
             if scanner.bytes.get(start) != Some(&b'{') {
@@ -85,7 +85,7 @@ impl<'a> Scanner<'a> {
                 inner.push(key.start - start..key.end - start, value - start..end - start);
                 Ok(end)
             })?;
-            member(key, start..end, inner.get());
+            member(key, start..end, inner.complete());
             Ok(end)
         });
         self.at = walked.map_err(|error| self.open.malformed(error))?;
@@ -195,30 +195,18 @@ impl<'a> Scanner<'a> {
 }
 
 /// Position of a member in its object: of its key, with the quotes, and of its value.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MemberSpan {
+#[derive(Clone, Copy, Debug, Default)]
+struct MemberSpan {
     key: (u32, u32),
     value: (u32, u32),
-}
-
-impl MemberSpan {
-    /// Returns the span of the key.
-    pub fn key(self) -> Range<usize> {
-        self.key.0 as usize..self.key.1 as usize
-    }
-
-    /// Returns the span of the value.
-    pub fn value(self) -> Range<usize> {
-        self.value.0 as usize..self.value.1 as usize
-    }
 }
 
 /// Maximum number of members that are collected.
 const MAX_SPANS: usize = 12;
 
-/// The members of an object, unless there are too many.
-#[derive(Default)]
-pub(crate) struct MemberSpans {
+/// Positions of the members of an object, in order.
+#[derive(Clone, Debug, Default)]
+pub struct MemberSpans {
     spans: [MemberSpan; MAX_SPANS],
     len: usize,
     is_incomplete: bool,
@@ -237,8 +225,15 @@ impl MemberSpans {
         self.len += 1;
     }
 
-    pub(crate) fn get(&self) -> Option<&[MemberSpan]> {
-        if self.is_incomplete { None } else { self.spans.get(..self.len) }
+    /// Returns the positions, unless there are too many members.
+    pub(crate) fn complete(&self) -> Option<&Self> {
+        (!self.is_incomplete).then_some(self)
+    }
+
+    /// Iterates over the spans of each key (with its quotes) and value.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
+        let span = |(start, end): (u32, u32)| start as usize..end as usize;
+        self.spans.iter().take(self.len).map(move |member| (span(member.key), span(member.value)))
     }
 }
 

@@ -16,13 +16,14 @@ use pegboard_core::model::{
     Model, ModelError, ModelInfo, ModelName, ModelProviderName, ModelReply, ModelRequest, ReplyListener,
 };
 use pegboard_core::settings::model::{ModelProviderKind, ModelProviderSettings};
+use pegboard_wire::http::client::LazyHttpClient;
 
 pub use endpoint::InvalidModelProvider;
 pub use fallback::{FallbackModel, ModelRetryPolicy};
 pub use sampling::SamplingModel;
 
 use anthropic::MessageReplyBuilder;
-use endpoint::{LazyHttpClient, ModelEndpoint, ProviderApi};
+use endpoint::{ModelEndpoint, ProviderApi};
 use openai::ChatReplyBuilder;
 
 mod anthropic;
@@ -77,7 +78,7 @@ impl Models {
     /// Creates the models of these providers. Invalid settings are reported when one of their models is
     /// looked up.
     pub fn new(providers: &IndexMap<ModelProviderName, ModelProviderSettings>) -> Self {
-        let http = Arc::new(LazyHttpClient::default());
+        let http = LazyHttpClient::default();
         let provider = |(name, settings): (&ModelProviderName, &ModelProviderSettings)| {
             let backend = backend(name, settings, &http).unwrap_or_else(ModelBackend::Invalid);
             (name.clone(), ConfiguredProvider { settings: settings.clone(), backend })
@@ -125,14 +126,14 @@ impl Models {
 fn backend(
     name: &ModelProviderName,
     settings: &ModelProviderSettings,
-    http: &Arc<LazyHttpClient>,
+    http: &LazyHttpClient,
 ) -> Result<ModelBackend, InvalidModelProvider> {
     let api = match settings.kind {
         ModelProviderKind::OpenAiCompatible => ProviderApi::ChatCompletions,
         ModelProviderKind::Anthropic => ProviderApi::Messages,
         ModelProviderKind::Sampling => return Ok(ModelBackend::Sampling),
     };
-    Ok(ModelBackend::Http(Arc::new(ModelEndpoint::new(name, settings, api, Arc::clone(http))?)))
+    Ok(ModelBackend::Http(Arc::new(ModelEndpoint::new(name, settings, api, http.clone())?)))
 }
 
 /// Model behind an HTTP API.

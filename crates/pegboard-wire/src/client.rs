@@ -109,9 +109,10 @@ impl McpClient {
         let responder = Arc::new(PingResponder(Arc::clone(&handler)));
         let trace = MessageTrace::of(options.trace_name.as_ref());
         let connection = Connection::open_traced(link, responder, options.limits, trace);
-        let server = time::timeout(options.handshake_timeout, negotiation::negotiate(&connection, &options))
-            .await
-            .unwrap_or(Err(HandshakeError::TimedOut(options.handshake_timeout)))?;
+        let server =
+            time::timeout(options.handshake_timeout, Box::pin(negotiation::negotiate(&connection, &options)))
+                .await
+                .unwrap_or(Err(HandshakeError::TimedOut(options.handshake_timeout)))?;
         Ok(Self {
             connection,
             handler,

@@ -145,7 +145,7 @@ impl Outbound {
         let letters = match self {
             Self::Queue { letters, .. } => letters,
             Self::HttpClient { letters, transport, .. } => {
-                letter.turn = transport.turn_of(&letter.message);
+                letter.turn = Some(transport.turn_of(&letter.message));
                 letters
             }
             Self::HttpSession { streams } => {
@@ -320,16 +320,13 @@ impl Connection {
         let id = self.reserve_id();
         let era = Era::claimed(params.as_ref());
         let (params, progress_token) = replace_progress_token(params, id);
-        if let Outbound::HttpClient { .. } = &self.0.outbound {
-            return self
-                .send_request(OutgoingRequest { id, method, params, progress_token, era, headers })
-                .await;
+        let request = OutgoingRequest { id, method, params, progress_token, era, headers };
+        match &self.0.outbound {
+            Outbound::HttpClient { transport, .. } => self.request_over_http(transport, request),
+            Outbound::Queue { .. } | Outbound::HttpSession { .. } => {
+                Box::pin(self.queue_request(request, related_request)).await
+            }
         }
-        self.queue_request(
-            OutgoingRequest { id, method, params, progress_token, era, headers },
-            related_request,
-        )
-        .await
     }
 
     /// Returns the id of the next request.
@@ -344,7 +341,10 @@ impl Connection {
     ) -> Result<PendingRequest, RequestError> {
         match &self.0.outbound {
             Outbound::HttpClient { transport, .. } => self.request_over_http(transport, request),
-            Outbound::Queue { .. } | Outbound::HttpSession { .. } => self.queue_request(request, None).await,
+            // Boxed, so that the future of a request over HTTP stays small.
+            Outbound::Queue { .. } | Outbound::HttpSession { .. } => {
+                Box::pin(self.queue_request(request, None)).await
+            }
         }
     }
 

@@ -129,13 +129,11 @@ impl ResponseSlot {
     /// Returns the next event, or wakes the task once there is one.
     fn poll_event(&self, context: &mut Context<'_>) -> Poll<ResponseEvent> {
         let mut state = self.state();
-        match state.next_event() {
-            Some(event) => Poll::Ready(event),
-            None => {
-                state.waker = Some(context.waker().clone());
-                Poll::Pending
-            }
+        if let Some(event) = state.next_event() {
+            return Poll::Ready(event);
         }
+        state.waker = Some(context.waker().clone());
+        Poll::Pending
     }
 
     /// Queues a notification; returns `false` if the request has ended or `max_notifications` are unread.

@@ -231,16 +231,12 @@ impl ClientBridge {
     async fn next_input(&self) -> PendingInput {
         poll_fn(|context| {
             let mut events = self.events.lock();
-            match events.inputs.pop_front() {
-                Some(input) => {
-                    self.has_space.notify_one();
-                    Poll::Ready(input)
-                }
-                None => {
-                    events.wait(context);
-                    Poll::Pending
-                }
+            if let Some(input) = events.inputs.pop_front() {
+                self.has_space.notify_one();
+                return Poll::Ready(input);
             }
+            events.wait(context);
+            Poll::Pending
         })
         .await
     }

@@ -2,7 +2,6 @@
 
 use std::error::Error;
 use std::fmt;
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -15,9 +14,9 @@ use pegboard_core::redact::Redactor;
 use pegboard_core::settings::mcp::Secret;
 use pegboard_core::settings::model::ModelProviderSettings;
 use pegboard_core::text::clipped;
-use pegboard_wire::http::client::shared_client;
+use pegboard_wire::http::client::LazyHttpClient;
 use pegboard_wire::http::sse::{SseDecoder, SseEvent};
-use reqwest::{Client, Response, Url};
+use reqwest::{Response, Url};
 use tokio::time;
 
 use super::api_error;
@@ -41,20 +40,10 @@ const USAGE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Version of the Messages API, sent with every request.
 const ANTHROPIC_VERSION: HeaderValue = HeaderValue::from_static("2023-06-01");
 
-/// HTTP client shared by all providers, created on first use: loading the system certificates is slow.
-#[derive(Debug, Default)]
-pub(super) struct LazyHttpClient(OnceLock<Result<Client, String>>);
-
-impl LazyHttpClient {
-    fn client(&self) -> Result<&Client, &String> {
-        self.0.get_or_init(|| shared_client(CONNECT_TIMEOUT).map_err(|error| error.to_string())).as_ref()
-    }
-}
-
 /// Endpoint of a provider.
 pub(super) struct ModelEndpoint {
     api: ProviderApi,
-    http: Arc<LazyHttpClient>,
+    http: LazyHttpClient,
     url: Url,
     headers: HeaderMap,
     redactor: Redactor,
@@ -103,7 +92,7 @@ impl ModelEndpoint {
         provider: &ModelProviderName,
         settings: &ModelProviderSettings,
         api: ProviderApi,
-        http: Arc<LazyHttpClient>,
+        http: LazyHttpClient,
     ) -> Result<Self, InvalidModelProvider> {
         let url = endpoint_url(provider, settings, api)?;
         let mut headers = HeaderMap::new();
@@ -155,8 +144,10 @@ impl ModelEndpoint {
         body: Vec<u8>,
     ) -> Result<ModelResponse<'s>, ModelError> {
         let model_error = |kind, reason: String| ModelError::new(model.clone(), kind, reason);
-        let client =
-            self.http.client().map_err(|error| model_error(ModelErrorKind::Unreachable, error.clone()))?;
+        let client = self
+            .http
+            .get(CONNECT_TIMEOUT)
+            .map_err(|error| model_error(ModelErrorKind::Unreachable, error.to_string()))?;
         let request = client
             .post(self.url.clone())
             .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))

@@ -20,9 +20,8 @@ pub(super) fn body(endpoint: &ModelEndpoint, name: &ModelName, request: &ModelRe
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use pegboard_core::settings::model::{ModelProviderKind, ModelProviderSettings};
+    use pegboard_wire::http::client::LazyHttpClient;
 
     use super::*;
     use crate::model::endpoint::ProviderApi;
@@ -36,7 +35,8 @@ mod tests {
             };
             let name: ModelName = "p/m".parse().unwrap();
             let api = ProviderApi::ChatCompletions;
-            let endpoint = ModelEndpoint::new(name.provider(), &settings, api, Arc::default()).unwrap();
+            let endpoint =
+                ModelEndpoint::new(name.provider(), &settings, api, LazyHttpClient::default()).unwrap();
             let request = ModelRequest { max_output_tokens: Some(7), ..ModelRequest::default() };
             let body = body(&endpoint, &name, &request);
             let body: serde_json::Value = serde_json::from_slice(&body).unwrap();

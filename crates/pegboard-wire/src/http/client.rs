@@ -72,11 +72,6 @@ impl HttpOptions {
     }
 }
 
-/// Creates an HTTP client that follows no redirects and retries no requests.
-pub fn shared_client(connect_timeout: Duration) -> Result<reqwest::Client, TransportError> {
-    endpoint::client(connect_timeout)
-}
-
 /// Creates a link to a server that speaks streamable HTTP.
 ///
 /// Nothing is sent before the first message. An unreachable server fails the request, never the link.
@@ -111,9 +106,9 @@ impl HttpTransport {
     }
 
     /// Returns the turn of a queued message. Later messages wait for a notification, and for nothing else.
-    pub(crate) fn turn_of(&self, message: &Message) -> Option<MessageTurn> {
+    pub(crate) fn turn_of(&self, message: &Message) -> MessageTurn {
         let mut order = self.order.lock();
-        Some(match message {
+        match message {
             Message::Notification(_) => {
                 let (turn, barrier) = order.barrier();
                 MessageTurn { turn, barrier: Some(barrier) }
@@ -121,7 +116,7 @@ impl HttpTransport {
             Message::Request(_) | Message::Response(_) => {
                 MessageTurn { turn: order.next_turn(), barrier: None }
             }
-        })
+        }
     }
 
     /// Sends a message without a response body; `None` if the server did not accept it.

@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::{ExtraMembers, Frame, Id, InvalidMessage, Message, Notification, Request, Response, RpcError};
 use pegboard_json::RawJson;
-use pegboard_json::scan::{self, Malformed, MemberSpan, Scanner};
+use pegboard_json::scan::{self, Malformed, MemberSpans, Scanner};
 
 /// Maximum number of messages in a batch: each one, however small, costs an error response.
 const MAX_BATCH: usize = 1000;
@@ -95,8 +95,8 @@ struct Envelope {
     known: [Option<Range<usize>>; 6],
     /// Raw text of unknown members, each after a comma.
     extra: Vec<u8>,
-    params_members: Option<Arc<[MemberSpan]>>,
-    result_members: Option<Arc<[MemberSpan]>>,
+    params_members: Option<Arc<MemberSpans>>,
+    result_members: Option<Arc<MemberSpans>>,
     /// Name of a duplicate member.
     duplicate: Option<&'static str>,
 }
@@ -124,7 +124,7 @@ impl Envelope {
         bytes: &[u8],
         key: Range<usize>,
         value: Range<usize>,
-        members: Option<&[MemberSpan]>,
+        members: Option<&MemberSpans>,
     ) {
         let Some(&(name, member)) =
             MEMBERS.iter().find(|(name, _)| scan::string_equals(&bytes[key.clone()], name))
@@ -133,8 +133,8 @@ impl Envelope {
             return;
         };
         match member {
-            EnvelopeMember::Params => self.params_members = members.map(Arc::from),
-            EnvelopeMember::Result => self.result_members = members.map(Arc::from),
+            EnvelopeMember::Params => self.params_members = members.cloned().map(Arc::new),
+            EnvelopeMember::Result => self.result_members = members.cloned().map(Arc::new),
             _ => {}
         }
         // A duplicate id takes precedence over other duplicates.

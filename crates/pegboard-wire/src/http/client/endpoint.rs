@@ -84,7 +84,9 @@ enum RequestSender {
 pub struct LazyHttpClient(Arc<OnceLock<Result<Client, TransportError>>>);
 
 impl LazyHttpClient {
-    fn get(&self, connect_timeout: Duration) -> Result<Client, TransportError> {
+    /// Returns the client, which follows no redirects and retries no requests. The timeout counts if this
+    /// creates it.
+    pub fn get(&self, connect_timeout: Duration) -> Result<Client, TransportError> {
         self.0.get_or_init(|| client(connect_timeout)).clone()
     }
 }

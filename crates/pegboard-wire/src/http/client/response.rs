@@ -28,7 +28,7 @@ pub(crate) enum HttpResponse {
 impl HttpResponse {
     /// Wraps a response on a pooled connection.
     pub(super) fn pooled(response: Response<PooledBody>) -> Result<Self, TransportError> {
-        let decoder = match response.headers().get(CONTENT_ENCODING).map(|coding| coding.as_bytes()) {
+        let decoder = match response.headers().get(CONTENT_ENCODING).map(http::HeaderValue::as_bytes) {
             None | Some(b"identity") => None,
             Some(b"gzip" | b"x-gzip") => Some(Box::new(GzDecoder::new(Vec::new()))),
             Some(_) => return Err(TransportError::protocol("the response has an unknown content encoding")),
@@ -65,11 +65,11 @@ impl HttpResponse {
             Self::Pooled { response, decoder: None } => response.body_mut().chunk().await,
             Self::Pooled { response, decoder: Some(decoder) } => {
                 let chunk = response.body_mut().chunk().await?;
-                let decoded = match &chunk {
+                let written = match &chunk {
                     Some(chunk) => decoder.write_all(chunk).and_then(|()| decoder.flush()),
                     None => decoder.try_finish(),
                 };
-                decoded.map_err(|error| network_error("the response was cut off", &error))?;
+                written.map_err(|error| network_error("the response was cut off", &error))?;
                 let data = Bytes::from(std::mem::take(decoder.get_mut()));
                 Ok((chunk.is_some() || !data.is_empty()).then_some(data))
             }

@@ -27,7 +27,7 @@ pub trait DirectRoutes: Send + Sync + 'static {
     fn find(&self, uri: &Uri, headers: &HeaderMap) -> Option<HttpServerEndpoint>;
 }
 
-/// Everything that is served on a listener. Clones share it.
+/// The routes that are served on a listener. Clones share them.
 #[derive(Clone)]
 pub struct HttpApplication {
     direct: Option<Arc<dyn DirectRoutes>>,
