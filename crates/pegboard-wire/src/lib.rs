@@ -5,14 +5,15 @@
 //! - [`RawJson`] and [`Message`]: raw JSON values, and the JSON-RPC envelope around them;
 //! - [`link`]: the seam between a connection and its transport;
 //! - [`stdio`]: one message per line, over any two byte streams;
-//! - [`Connection`]: a multiplexed connection to one peer; each request is a [`PendingRequest`];
+//! - [`Connection`]: a connection to one peer; each request is a [`PendingRequest`], which its caller polls;
 //! - [`era`]: protocol revisions;
 //! - [`http`]: streamable HTTP and HTTP+SSE, both roles and both eras;
 //! - [`websocket`]: WebSocket, both roles;
 //! - [`server`]: the server role, for clients of both eras;
 //! - [`client`]: the client role, for servers of both eras.
 //!
-//! This crate does not know tools, toolboxes, configuration or policy.
+//! This crate does not know toolboxes, configuration or policy, and of tools only the arguments that MCP
+//! mirrors in headers.
 //!
 //! A server and a client, connected by a pipe:
 //!

@@ -1,7 +1,8 @@
 //! The seam between a connection and its transport: letters go out, arrivals come in.
 //!
 //! A transport takes the [`Port`] of a link, writes each letter to its peer and sends incoming messages to
-//! `arrivals`, in order. It ends when the letters end, and closes the connection by dropping its port.
+//! `arrivals`, in order. It ends when the letters end, and closes the connection by dropping its port. Over
+//! streamable HTTP a request does not take this way: its caller drives it.
 
 use std::fmt;
 use std::sync::Arc;
