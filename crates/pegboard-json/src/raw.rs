@@ -263,7 +263,8 @@ impl RawJson {
     }
 
     /// Returns the object with several members set or, without a value, removed, in one pass; everything else
-    /// keeps its spelling. New members are appended in the order given.
+    /// keeps its spelling. New members are appended in the order given. The names must be distinct, and there
+    /// are at most 64.
     ///
     /// ```
     /// use pegboard_json::RawJson;
@@ -274,6 +275,7 @@ impl RawJson {
     /// ```
     #[must_use]
     pub fn with_all(&self, changes: &[(&str, Option<&Self>)]) -> Self {
+        debug_assert!(changes.len() <= 64, "one bit is kept per change");
         let is_changed = |key: &Range<usize>| changes.iter().any(|(name, _)| self.has_name(key, name));
         let is_removal = changes.iter().all(|(_, value)| value.is_none());
         if is_removal && !self.spans().any(|(key, _)| is_changed(&key)) {

@@ -295,6 +295,11 @@ impl Connection {
         self.0.receive(message, None, headers).await;
     }
 
+    /// Closes the connection: pending requests fail, and requests of the peer are aborted.
+    pub(crate) fn close(&self) {
+        self.0.close(TransportError::Closed);
+    }
+
     /// Begins a request of the peer, which the caller drives.
     pub(crate) fn begin(&self, request: Request, headers: HeaderMap) -> Result<InboundCall, RpcError> {
         self.0.begin(request, headers)
@@ -800,6 +805,12 @@ impl ConnectionShared {
 
     fn rejection_for(&self, id: &Id) -> Option<RpcError> {
         let table = self.table();
+        if table.closed.is_some() {
+            return Some(RpcError::new(
+                crate::code::INVALID_REQUEST,
+                "Invalid request: the session has ended",
+            ));
+        }
         if table.inbound.contains_key(id) {
             return Some(RpcError::new(
                 crate::code::INVALID_REQUEST,

@@ -264,8 +264,7 @@ pub(crate) enum LinkKind {
 pub struct Port {
     /// Letters to write. Closed when the connection is dropped.
     pub letters: mpsc::Receiver<Letter>,
-    /// Requests to cancel. There are never more than pending requests, so the channel needs no bound of its
-    /// own.
+    /// Requests to cancel. Each was pending before, and the transport takes them as fast as it can write.
     pub cancels: mpsc::UnboundedReceiver<CancelRequest>,
     /// Sender for incoming events.
     pub arrivals: mpsc::Sender<Arrival>,

@@ -78,7 +78,7 @@ async fn probe(
             let mut initializing = Box::pin(initialize(connection, options));
             tokio::select! {
                 session = &mut initializing => match session {
-                    // Handshake requests are never cancelled: the probe is just abandoned.
+                    // No message cancels the probe. Over HTTP its connection is closed.
                     Ok(server) => Ok(server),
                     Err(error) => match probing.await {
                         answer @ Ok(_) => describe_discovered(connection, options, answer).await,

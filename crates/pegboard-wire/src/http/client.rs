@@ -163,7 +163,7 @@ impl HttpDispatcher {
         let mut listener = JoinSet::new();
         loop {
             tokio::select! {
-                // A request is cancelled after it was sent, so messages come first.
+                // Requests do not pass through here; messages keep their order.
                 biased;
                 letter = letters.recv(), if tasks.len() < MAX_TASKS => match letter {
                     Some(letter) => {
@@ -171,7 +171,7 @@ impl HttpDispatcher {
                     }
                     None => break,
                 },
-                Some(cancel) = cancels.recv() => {
+                Some(cancel) = cancels.recv(), if tasks.len() < MAX_TASKS => {
                     tasks.spawn(send_cancel(Arc::clone(&transport), cancel));
                 }
                 Some(done) = tasks.join_next() => {

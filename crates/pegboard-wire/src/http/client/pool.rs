@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http::{Request, Response, Uri};
 use http_body_util::Full;
 use hyper::body::{Body, Incoming};
-use hyper::client::conn::http1;
+use hyper::client::conn::{TrySendError, http1};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
@@ -27,6 +27,9 @@ pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Interval of keep-alive probes on open connections.
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(30);
+
+/// Description of a request without a response.
+const NO_ANSWER: &str = "the server did not answer";
 
 /// Maximum number of idle connections.
 const MAX_IDLE: usize = 256;
@@ -80,20 +83,45 @@ impl ConnectionPool {
         self: &Arc<Self>,
         request: Request<Full<Bytes>>,
     ) -> Result<Response<PooledBody>, TransportError> {
-        let mut connection = match poll_fn(|context| Poll::Ready(self.take_idle(context))).await {
-            Some(connection) => connection,
-            None => self.connect().await?,
+        let idle = poll_fn(|context| Poll::Ready(self.take_idle(context))).await;
+        let unsent = match idle {
+            Some(connection) => match self.exchange(connection, request).await {
+                Err(mut error) => match error.take_message() {
+                    // The server closed the connection before anything was written, so nothing is repeated.
+                    Some(request) => request,
+                    None => return Err(network_error(NO_ANSWER, error.error())),
+                },
+                Ok(response) => return Ok(response),
+            },
+            None => request,
         };
-        let mut responding = pin!(connection.sender.send_request(request));
-        let mut has_ended = false;
-        let response = poll_fn(|context| {
-            // The connection makes progress first: it writes the request and reads the response.
-            has_ended = has_ended || connection.driver.as_mut().poll(context).is_ready();
-            responding.as_mut().poll(context)
-        })
-        .await
-        .map_err(|error| network_error("the server did not answer", &error))?;
-        let connection = (!has_ended).then_some(connection);
+        let response = self.exchange(self.connect().await?, unsent).await;
+        response.map_err(|error| network_error(NO_ANSWER, error.error()))
+    }
+
+    /// Sends a request on a connection and waits for the head of its response.
+    async fn exchange(
+        self: &Arc<Self>,
+        connection: PooledConnection,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<PooledBody>, TrySendError<Request<Full<Bytes>>>> {
+        let PooledConnection { mut sender, driver, idle_since } = connection;
+        let mut driver = Some(driver);
+        let response = {
+            let mut responding = pin!(sender.try_send_request(request));
+            poll_fn(|context| {
+                // The connection makes progress first: it writes the request and reads the response. Once it
+                // has ended it is dropped, which fails a request that it has not taken.
+                if let Some(running) = &mut driver
+                    && running.as_mut().poll(context).is_ready()
+                {
+                    driver = None;
+                }
+                responding.as_mut().poll(context)
+            })
+            .await?
+        };
+        let connection = driver.map(|driver| PooledConnection { sender, driver, idle_since });
         Ok(response.map(|incoming| PooledBody { incoming, connection, pool: Arc::clone(self) }))
     }
 

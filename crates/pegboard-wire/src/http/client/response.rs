@@ -1,11 +1,11 @@
 //! Responses to HTTP requests, however they were sent.
 
-use std::io::Write;
+use std::io::{self, Write};
 
 use bytes::Bytes;
-use flate2::write::GzDecoder;
+use flate2::write::MultiGzDecoder;
 use http::header::CONTENT_ENCODING;
-use http::{HeaderMap, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use tokio::time;
 
 use super::endpoint::{DRAIN_TIMEOUT, MAX_DRAINED_BYTES, body_error};
@@ -18,19 +18,63 @@ pub(crate) enum HttpResponse {
     /// On a pooled connection.
     Pooled {
         response: Response<PooledBody>,
-        /// Decoder for a server that compresses although it was asked not to.
-        decoder: Option<Box<GzDecoder<Vec<u8>>>>,
+        /// Decompression, for a server that compresses although it was asked not to.
+        decoder: Option<Box<BodyDecoder>>,
     },
     /// From the general client: TLS, HTTP/2, proxies.
     General(reqwest::Response),
 }
 
+/// Maximum number of compressed bytes that are inflated at once, which bounds the size of a chunk: the caller
+/// checks the size of the body after each.
+const INFLATED_AT_ONCE: usize = 4 * 1024;
+
+/// Decompression of a body, in small steps.
+#[derive(Debug)]
+pub(crate) struct BodyDecoder {
+    decoder: MultiGzDecoder<Vec<u8>>,
+    /// Bytes that were read and not inflated yet.
+    compressed: Bytes,
+}
+
+impl Default for BodyDecoder {
+    fn default() -> Self {
+        Self { decoder: MultiGzDecoder::new(Vec::new()), compressed: Bytes::new() }
+    }
+}
+
+impl BodyDecoder {
+    async fn next_chunk(&mut self, body: &mut PooledBody) -> Result<Option<Bytes>, TransportError> {
+        let cut_off = |error: io::Error| network_error("the response was cut off", &error);
+        loop {
+            if self.compressed.is_empty() {
+                let Some(chunk) = body.chunk().await? else {
+                    self.decoder.try_finish().map_err(cut_off)?;
+                    let rest = std::mem::take(self.decoder.get_mut());
+                    return Ok((!rest.is_empty()).then(|| rest.into()));
+                };
+                self.compressed = chunk;
+            }
+            let n_bytes = self.compressed.len().min(INFLATED_AT_ONCE);
+            let step = self.compressed.split_to(n_bytes);
+            self.decoder.write_all(&step).and_then(|()| self.decoder.flush()).map_err(cut_off)?;
+            let inflated = std::mem::take(self.decoder.get_mut());
+            if !inflated.is_empty() {
+                return Ok(Some(inflated.into()));
+            }
+        }
+    }
+}
+
 impl HttpResponse {
     /// Wraps a response on a pooled connection.
     pub(super) fn pooled(response: Response<PooledBody>) -> Result<Self, TransportError> {
-        let decoder = match response.headers().get(CONTENT_ENCODING).map(http::HeaderValue::as_bytes) {
-            None | Some(b"identity") => None,
-            Some(b"gzip" | b"x-gzip") => Some(Box::new(GzDecoder::new(Vec::new()))),
+        let coding = response.headers().get(CONTENT_ENCODING).map(HeaderValue::as_bytes);
+        let is = |coding: &[u8], name: &str| coding.eq_ignore_ascii_case(name.as_bytes());
+        let decoder = match coding {
+            None => None,
+            Some(coding) if is(coding, "identity") => None,
+            Some(coding) if is(coding, "gzip") || is(coding, "x-gzip") => Some(Box::default()),
             Some(_) => return Err(TransportError::protocol("the response has an unknown content encoding")),
         };
         Ok(Self::Pooled { response, decoder })
@@ -64,14 +108,7 @@ impl HttpResponse {
         match self {
             Self::Pooled { response, decoder: None } => response.body_mut().chunk().await,
             Self::Pooled { response, decoder: Some(decoder) } => {
-                let chunk = response.body_mut().chunk().await?;
-                let written = match &chunk {
-                    Some(chunk) => decoder.write_all(chunk).and_then(|()| decoder.flush()),
-                    None => decoder.try_finish(),
-                };
-                written.map_err(|error| network_error("the response was cut off", &error))?;
-                let data = Bytes::from(std::mem::take(decoder.get_mut()));
-                Ok((chunk.is_some() || !data.is_empty()).then_some(data))
+                decoder.next_chunk(response.body_mut()).await
             }
             Self::General(response) => response.chunk().await.map_err(body_error),
         }

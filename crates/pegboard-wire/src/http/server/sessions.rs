@@ -280,9 +280,10 @@ impl Session {
         Self { connection, streams, last_seen: Mutex::new(Instant::now()), watch: OnceLock::new() }
     }
 
-    /// Closes every stream, so that nothing holds the session any more.
+    /// Closes every stream and ends every request, so that nothing holds the session any more.
     fn end(&self) {
         self.streams.close_all();
+        self.connection.close();
     }
 
     fn touch(&self) {
@@ -337,8 +338,9 @@ impl Session {
         waiting.detach();
         match reader {
             Some(reader) => stream_response(self, reader, keep_alive),
-            // The session ended meanwhile.
-            None => plain_text(StatusCode::NOT_FOUND, "the session has ended"),
+            None if self.connection.is_closed() => plain_text(StatusCode::NOT_FOUND, "the session has ended"),
+            // The request was cancelled, so it has no response.
+            None => events(Body::empty()),
         }
     }
 
@@ -356,13 +358,37 @@ impl Session {
                 Message::Notification(_) | Message::Response(_) => None,
             })
             .collect();
-        let Some(reader) = self.streams.begin_streaming(&requests) else {
-            return requests.into_iter().next().map_or_else(accepted, id_in_use);
+        let reader = match requests.first() {
+            Some(first) => match self.streams.begin_streaming(&requests) {
+                Some(reader) => Some(reader),
+                None => return id_in_use(first.clone()),
+            },
+            None => None,
         };
         for message in messages {
-            self.receive(message, headers.clone()).await;
+            match message {
+                Message::Request(request) => {
+                    let id = request.id.clone();
+                    match self.connection.begin(request, headers.clone()) {
+                        Ok(call) => {
+                            WaitingRequest { streams: Arc::clone(&self.streams), id, call: Some(call) }
+                                .detach();
+                        }
+                        Err(error) => {
+                            self.streams.finish(&id, Some(Err(error)));
+                        }
+                    }
+                }
+                message => self.receive(message, headers.clone()).await,
+            }
         }
-        if requests.is_empty() { accepted() } else { stream_response(self, reader, keep_alive) }
+        reader.map_or_else(accepted, |reader| stream_response(self, reader, keep_alive))
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 
@@ -414,7 +440,7 @@ impl WaitingRequest {
     fn detach(&mut self) {
         let Some(call) = self.call.take() else { return };
         let (streams, id) = (Arc::clone(&self.streams), self.id.clone());
-        // The task ends with the request, and at the latest with the session, which it does not hold.
+        // The task ends with the request, at the latest when the session ends and closes its connection.
         tokio::spawn(async move {
             let result = call.await;
             streams.finish(&id, result);

@@ -44,7 +44,8 @@ enum RequestStream {
     Waiting(Option<Waker>),
     /// The client reads a stream.
     Open(Arc<Channel>),
-    /// The client has disconnected before there was a stream; messages go to the general one.
+    /// The client has disconnected before there was a stream, or has cancelled the request; messages go to the
+    /// general stream.
     Abandoned,
 }
 
@@ -172,12 +173,13 @@ impl SessionStreams {
         Some(channels.find(|channel| channel.number() == number)?.reader(n_seen))
     }
 
-    /// Forgets a cancelled request, which gets no response. Its stream ends.
+    /// Ends the stream of a cancelled request, which gets no response. The id stays in use until the work has
+    /// ended.
     pub(super) fn forget(&self, id: &Id) {
         let mut table = self.table();
-        if let Some(RequestStream::Open(channel)) = table.by_request.get(id) {
-            let channel = Arc::clone(channel);
-            table.by_request.remove(id);
+        if let Some(stream @ RequestStream::Open(_)) = table.by_request.get_mut(id)
+            && let RequestStream::Open(channel) = std::mem::replace(stream, RequestStream::Abandoned)
+        {
             table.end_request(channel, None);
         }
     }

@@ -3,6 +3,7 @@ use pegboard_json::RawJson;
 use serde_json::json;
 
 use tokio::net::TcpListener;
+use tokio::sync::Notify;
 
 use super::*;
 use crate::server::{McpService, ServerRequest, ServiceDescription, ServiceReply};
@@ -40,4 +41,89 @@ async fn a_service_sees_the_session_id_of_the_header() {
     let answer = call.header(headers::SESSION_ID, &id).send().await.unwrap().text().await.unwrap();
     let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
     assert_eq!(answer["result"]["session"], id.as_str());
+}
+
+/// Asks the client a question in every call, and reports when the call is dropped.
+struct Asking(Arc<Notify>);
+
+struct NotifyOnDrop(Arc<Notify>);
+
+impl Drop for NotifyOnDrop {
+    fn drop(&mut self) {
+        self.0.notify_one();
+    }
+}
+
+impl McpService for Asking {
+    fn describe(&self, revision: Revision) -> ServiceDescription {
+        SessionIdEcho.describe(revision)
+    }
+
+    fn call(&self, request: ServerRequest) -> BoxFuture<'static, Result<ServiceReply, RpcError>> {
+        let guard = NotifyOnDrop(Arc::clone(&self.0));
+        async move {
+            let _guard = guard;
+            let answer = request.peer.request("elicitation/create", None).await;
+            Ok(RawJson::from(json!({"isAnswered": answer.is_ok()})).into())
+        }
+        .boxed()
+    }
+}
+
+/// A call whose client must answer ends with its session, whether the client reads the stream or not.
+#[tokio::test]
+async fn a_call_that_waits_for_its_client_ends_with_the_session() {
+    for is_read in [true, false] {
+        let dropped = Arc::new(Notify::new());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        let server = ServiceServer::new(Arc::new(Asking(Arc::clone(&dropped))));
+        tokio::spawn(serve(listener, endpoint(server, HttpServerOptions::default())));
+        let client = reqwest::Client::new();
+        let post = |body: serde_json::Value| {
+            client.post(&url).header(header::CONTENT_TYPE, "application/json").body(body.to_string())
+        };
+        let params = json!({"protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}}});
+        let opened = post(json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}));
+        let opened = opened.send().await.unwrap();
+        let id = opened.headers()[headers::SESSION_ID].to_str().unwrap().to_owned();
+        let call = post(json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call"}));
+        let stream = call.header(headers::SESSION_ID, &id).send().await.unwrap();
+        assert_eq!(stream.headers()[header::CONTENT_TYPE], "text/event-stream");
+        let stream = is_read.then_some(stream);
+        let deleted = client.delete(&url).header(headers::SESSION_ID, &id).send().await.unwrap();
+        assert_eq!(deleted.status(), StatusCode::NO_CONTENT);
+        time::timeout(Duration::from_secs(10), dropped.notified()).await.unwrap();
+        drop(stream);
+    }
+}
+
+/// An id can be used again after its request was cancelled, and the cancelled request has an empty stream.
+#[tokio::test]
+async fn a_cancelled_request_gets_no_response_and_frees_its_id() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let server = ServiceServer::new(Arc::new(Asking(Arc::default())));
+    tokio::spawn(serve(listener, endpoint(server, HttpServerOptions::default())));
+    let client = reqwest::Client::new();
+    let post = |body: serde_json::Value| {
+        client.post(&url).header(header::CONTENT_TYPE, "application/json").body(body.to_string())
+    };
+    let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}});
+    let opened = post(json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}));
+    let opened = opened.send().await.unwrap();
+    let id = opened.headers()[headers::SESSION_ID].to_str().unwrap().to_owned();
+    for _ in 0..20 {
+        let call = post(json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call"}));
+        let stream = call.header(headers::SESSION_ID, &id).send().await.unwrap();
+        assert_eq!(stream.status(), StatusCode::OK);
+        let cancel =
+            json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}});
+        let cancelled = post(cancel).header(headers::SESSION_ID, &id).send().await.unwrap();
+        assert_eq!(cancelled.status(), StatusCode::ACCEPTED);
+        let text = stream.text().await.unwrap();
+        assert!(!text.contains(r#""id":2,"result""#), "{text}");
+        // The stream ends when the request is cancelled; its id is free once the work has ended.
+        tokio::task::yield_now().await;
+    }
 }

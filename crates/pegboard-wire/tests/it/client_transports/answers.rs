@@ -8,12 +8,13 @@ use pegboard_wire::http::client::{self, HttpOptions};
 use pegboard_wire::link::TransportError;
 use pegboard_wire::{RawJson, RequestError, ResponseEvent};
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
 use tokio::sync::Barrier;
 
 use super::support::{
     accepted, answer, call, event, events, initialize, json, open, open_connection, options,
-    response_of_type, result, send_notification, send_request, serve, start_request, stateless, status,
-    transport_error, with_timeout,
+    response_of_type, result, send_notification, send_request, serve, serve_socket, start_request, stateless,
+    status, transport_error, with_timeout,
 };
 
 #[tokio::test]
@@ -284,4 +285,25 @@ async fn a_content_type_may_have_parameters() {
     })
     .await;
     call(&open_connection(&server.url), "ping", json!({})).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_connection_that_the_server_closed_is_replaced() {
+    for after in ["", "connection: close\r\n"] {
+        let url = serve_socket(move |mut socket| async move {
+            let body = r#"{"jsonrpc":"2.0","id":0,"error":{"code":-1,"message":"no"}}"#;
+            let head = format!(
+                "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n{after}content-length: {}\r\n\r\n",
+                body.len()
+            );
+            socket.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+        })
+        .await;
+        let connection = open_connection(&url);
+        for _ in 0..20 {
+            // Every call has a connection of its own, whether the server announces the end of the last or not.
+            let error = transport_error(&connection, "tools/call", json!({})).await;
+            assert!(matches!(error, TransportError::Status { status: 400, .. }), "{error}");
+        }
+    }
 }
