@@ -70,7 +70,7 @@ impl McpService for Asking {
     }
 }
 
-/// A call whose client must answer ends with its session, whether the client reads the stream or not.
+/// The call ends with its session, even if the client does not read the stream.
 #[tokio::test]
 async fn a_call_that_waits_for_its_client_ends_with_the_session() {
     for is_read in [true, false] {
