@@ -338,8 +338,7 @@ impl Session {
         waiting.detach();
         match reader {
             Some(reader) => stream_response(self, reader, keep_alive),
-            None if self.connection.is_closed() => plain_text(StatusCode::NOT_FOUND, "the session has ended"),
-            // The request was cancelled, so it has no response.
+            // The request was cancelled, or ended with its session, so it has no response.
             None => events(Body::empty()),
         }
     }
@@ -403,7 +402,7 @@ struct WaitingRequest {
 /// The response to a request, or the stream that it became.
 enum RequestOutcome {
     Response(Bytes),
-    /// `None` if the session has ended.
+    /// `None` if the request was cancelled, or ended with its session.
     Stream(Option<Reader>),
 }
 
