@@ -118,8 +118,11 @@ impl HttpCall {
 
     async fn read_json_body(&self, response: HttpResponse) -> Result<Response, TransportError> {
         let body = self.server.endpoint.body(response).await?;
-        let response = self.receive(body).await?;
-        response.ok_or_else(|| TransportError::protocol("the response has the id of another request"))
+        if let Some(response) = self.receive(body).await? {
+            return Ok(response);
+        }
+        self.server.endpoint.close_idle();
+        Err(TransportError::protocol("the response has the id of another request"))
     }
 
     /// Reads the stream, resuming it after a break, until the response has arrived.

@@ -270,6 +270,13 @@ impl HttpEndpoint {
         }
     }
 
+    /// Closes idle connections after a violation of the protocol.
+    pub(crate) fn close_idle(&self) {
+        if let RequestSender::Pooled { pool, .. } = &self.sender {
+            pool.clear();
+        }
+    }
+
     /// Returns the target of a 307 or 308 redirect, if its origin is the same.
     fn redirect_target(&self, response: &HttpResponse) -> Option<Url> {
         if !matches!(response.status(), StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT) {

@@ -150,6 +150,13 @@ impl ConnectionPool {
         Ok(PooledConnection { sender, driver: Box::pin(driver), idle_since: Instant::now() })
     }
 
+    /// Closes all idle connections, after a response that belonged to no request: the server and this client
+    /// may disagree where the next one begins.
+    pub(crate) fn clear(&self) {
+        let idle = std::mem::take(&mut *self.idle.lock());
+        drop(idle);
+    }
+
     /// Keeps a connection for the next request.
     fn put(self: &Arc<Self>, mut connection: PooledConnection) {
         connection.idle_since = Instant::now();

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use futures_util::stream;
 use http::{HeaderMap, StatusCode};
 use tokio::time;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::reply::HttpReply;
 use super::{error_response, events, json, status_of};
@@ -46,7 +47,7 @@ pub(super) async fn answer(
             json(StatusCode::OK, Message::response(Some(call.id), Ok(result)).encode())
         }
         Some(StatelessOutput::Notification(first)) => events(Body::from_stream(stream::unfold(
-            (call, Some(StatelessOutput::Notification(first))),
+            (call.detached(), Some(StatelessOutput::Notification(first))),
             move |(mut call, first)| async move {
                 let output = match first {
                     Some(output) => Some(output),
@@ -97,6 +98,14 @@ enum StatelessOutput {
 }
 
 impl StatelessCall {
+    /// Lets a task drive the work, so that a client that stops reading cannot stop the clocks of its call.
+    /// Dropping the call aborts the task.
+    fn detached(self) -> Self {
+        let task = AbortOnDropHandle::new(tokio::spawn(self.work));
+        let work = Box::pin(async { task.await.unwrap_or_else(|_| Err(RpcError::handler_panicked())) });
+        Self { work, ..self }
+    }
+
     async fn next(&mut self) -> Option<StatelessOutput> {
         if matches!(self.state, StatelessCallState::Running) {
             let result = poll_fn(|context| {

@@ -127,3 +127,49 @@ async fn a_cancelled_request_gets_no_response_and_frees_its_id() {
         tokio::task::yield_now().await;
     }
 }
+
+/// Sends a large notification in every call, then works on.
+struct Verbose(Arc<Notify>);
+
+impl McpService for Verbose {
+    fn describe(&self, revision: Revision) -> ServiceDescription {
+        SessionIdEcho.describe(revision)
+    }
+
+    fn call(&self, request: ServerRequest) -> BoxFuture<'static, Result<ServiceReply, RpcError>> {
+        let done = Arc::clone(&self.0);
+        async move {
+            let text = "x".repeat(16 << 20);
+            request.peer.notify("notifications/message", RawJson::from(json!({"data": text}))).await;
+            time::sleep(Duration::from_millis(10)).await;
+            done.notify_one();
+            Ok(RawJson::empty_object().into())
+        }
+        .boxed()
+    }
+}
+
+#[tokio::test]
+async fn a_stateless_call_goes_on_while_its_client_does_not_read() {
+    let done = Arc::new(Notify::new());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = ServiceServer::new(Arc::new(Verbose(Arc::clone(&done))));
+    tokio::spawn(serve(listener, endpoint(server, HttpServerOptions::default())));
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    let body =
+        json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "t", "_meta": meta}});
+    let body = body.to_string();
+    let head = format!(
+        "POST / HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\nmcp-protocol-version: 2026-07-28\r\n\
+         mcp-method: tools/call\r\nmcp-name: t\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    let mut socket = tokio::net::TcpStream::connect(address).await.unwrap();
+    tokio::io::AsyncWriteExt::write_all(&mut socket, format!("{head}{body}").as_bytes()).await.unwrap();
+    time::timeout(Duration::from_secs(10), done.notified()).await.unwrap();
+    drop(socket);
+}
