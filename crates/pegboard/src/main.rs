@@ -21,10 +21,6 @@ mod demo;
 mod onboarding;
 mod paths;
 
-/// Calls allocate many small values; this allocator frees them faster than that of the C library.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// Time that blocking work may take to finish after the async work is done.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
 
