@@ -187,7 +187,7 @@ impl McpClient {
             }
         };
         let request = OutgoingRequest { id, method, params, progress_token, era, headers };
-        self.connection.send_request(request).await
+        self.connection.send_request(request, None).await
     }
 
     /// Sends a request, answers its input requests and returns the final result.

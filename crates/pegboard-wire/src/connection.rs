@@ -326,12 +326,7 @@ impl Connection {
         let era = Era::claimed(params.as_ref());
         let (params, progress_token) = replace_progress_token(params, id);
         let request = OutgoingRequest { id, method, params, progress_token, era, headers };
-        match &self.0.outbound {
-            Outbound::HttpClient { transport, .. } => self.request_over_http(transport, request),
-            Outbound::Queue { .. } | Outbound::HttpSession { .. } => {
-                Box::pin(self.queue_request(request, related_request)).await
-            }
-        }
+        self.send_request(request, related_request).await
     }
 
     /// Returns the id of the next request.
@@ -343,12 +338,13 @@ impl Connection {
     pub(crate) async fn send_request(
         &self,
         request: OutgoingRequest<'_>,
+        related_request: Option<Id>,
     ) -> Result<PendingRequest, RequestError> {
         match &self.0.outbound {
             Outbound::HttpClient { transport, .. } => self.request_over_http(transport, request),
             // Boxed, so that the future of a request over HTTP stays small.
             Outbound::Queue { .. } | Outbound::HttpSession { .. } => {
-                Box::pin(self.queue_request(request, None)).await
+                Box::pin(self.queue_request(request, related_request)).await
             }
         }
     }
