@@ -6,7 +6,7 @@ use std::hash::{Hash, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
 
-use bytes::{Buf, Bytes};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 use serde::de::{DeserializeOwned, Error as _};
 use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -166,6 +166,11 @@ impl RawJson {
         Some(Self::trusted(self.bytes.slice(value)))
     }
 
+    /// Returns `true` if a member has a name that fits. Names with escapes are decoded.
+    pub fn has_member(&self, fits: impl Fn(&str) -> bool) -> bool {
+        self.spans().any(|(key, _)| scan::decode_string(&self.bytes[key]).is_some_and(|name| fits(&name)))
+    }
+
     /// Returns the number of members with this name.
     pub fn count(&self, name: &str) -> usize {
         self.spans().filter(|(key, _)| self.has_name(key, name)).count()
@@ -262,6 +267,90 @@ impl RawJson {
         if self.is_object() { self.with_all(&[(name, None)]) } else { self.clone() }
     }
 
+    /// Appends members that the object does not have; everything else keeps its spelling. If no other value
+    /// shares the bytes and there is space behind them, they are not copied.
+    ///
+    /// ```
+    /// use pegboard_json::RawJson;
+    ///
+    /// let raw = RawJson::parse(r#"{"a": 1}"#.into()).unwrap();
+    /// assert_eq!(raw.append(&[("b", &RawJson::of(&2))]).as_str(), r#"{"a": 1,"b":2}"#);
+    /// ```
+    #[must_use]
+    pub fn append(self, members: &[(&str, &Self)]) -> Self {
+        if members.is_empty() || !self.is_object() {
+            return self;
+        }
+        let n_new = members.iter().map(|(name, value)| name.len() + value.bytes.len() + 4).sum::<usize>();
+        let mut has_members = !self.is_empty();
+        let Self { bytes, members: mut recorded } = self;
+        let mut text = bytes.try_into_mut().unwrap_or_else(|shared| {
+            let mut copy = BytesMut::with_capacity(shared.len() + n_new);
+            copy.extend_from_slice(&shared);
+            copy
+        });
+        text.truncate(text.len() - 1);
+        text.reserve(n_new + 1);
+        for (name, value) in members {
+            if has_members {
+                text.extend_from_slice(b",");
+            }
+            has_members = true;
+            let key = text.len();
+            write_string(&mut text, name);
+            let key = key..text.len();
+            text.extend_from_slice(b":");
+            let start = text.len();
+            text.extend_from_slice(&value.bytes);
+            if let Some(spans) = &mut recorded {
+                Arc::make_mut(spans).push(key, start..text.len());
+            }
+        }
+        text.extend_from_slice(b"}");
+        // With too many members, none are recorded.
+        let recorded = recorded.filter(|spans| spans.complete().is_some());
+        Self { bytes: text.freeze(), members: recorded }
+    }
+
+    /// Removes all members with these names; everything else keeps its spelling. If no other value shares the
+    /// bytes, they are not copied: only the shorter end of the text is moved.
+    ///
+    /// ```
+    /// use pegboard_json::RawJson;
+    ///
+    /// let raw = RawJson::parse(r#"{"a": 1, "b": [2], "c": 3}"#.into()).unwrap();
+    /// assert_eq!(raw.remove(&["c", "x"]).as_str(), r#"{"a": 1, "b": [2]}"#);
+    /// ```
+    #[must_use]
+    pub fn remove(mut self, names: &[&str]) -> Self {
+        while let Some((index, cut)) = self.find_cut(names) {
+            if let Some(members) = &mut self.members {
+                Arc::make_mut(members).remove(index, cut.len());
+            }
+            self.bytes = without_range(self.bytes, cut);
+        }
+        self
+    }
+
+    /// Finds the first member with one of these names: its index, and its span with one of its commas.
+    fn find_cut(&self, names: &[&str]) -> Option<(usize, Range<usize>)> {
+        let mut spans = self.spans().enumerate();
+        let mut kept = None;
+        loop {
+            let (index, (key, value)) = spans.next()?;
+            if !names.iter().any(|name| self.has_name(&key, name)) {
+                kept = Some(value.end);
+                continue;
+            }
+            let cut = match (kept, spans.next()) {
+                (Some(end), _) => end..value.end,
+                (None, Some((_, (next_key, _)))) => key.start..next_key.start,
+                (None, None) => key.start..value.end,
+            };
+            return Some((index, cut));
+        }
+    }
+
     /// Returns the object with several members set or, without a value, removed, in one pass; everything else
     /// keeps its spelling. New members are appended in the order given. The names must be distinct, and there
     /// are at most 64.
@@ -294,9 +383,9 @@ impl RawJson {
         for (key, span) in self.spans() {
             let change = changes.iter().enumerate().find(|(_, (name, _))| self.has_name(&key, name));
             match change {
-                None => edit.keep(span),
+                None => edit.keep(key, span),
                 Some((index, (_, Some(value)))) if done & 1 << index == 0 => {
-                    edit.replace(span, &value.bytes);
+                    edit.replace(key, span, &value.bytes);
                     done |= 1 << index;
                 }
                 Some(_) => edit.cut(key, span),
@@ -313,6 +402,28 @@ impl RawJson {
     }
 }
 
+/// Removes a range, in place if no one else has the bytes.
+fn without_range(bytes: Bytes, cut: Range<usize>) -> Bytes {
+    match bytes.try_into_mut() {
+        Ok(mut bytes) => {
+            let n_behind = bytes.len() - cut.end;
+            if cut.start <= n_behind {
+                bytes.copy_within(..cut.start, cut.len());
+                bytes.advance(cut.len());
+            } else {
+                bytes.copy_within(cut.end.., cut.start);
+                bytes.truncate(cut.start + n_behind);
+            }
+            bytes.freeze()
+        }
+        Err(shared) => [&shared[..cut.start], &shared[cut.end..]].concat().into(),
+    }
+}
+
+/// Minimum size of an edited object for which the positions of its members are recorded: a smaller one is
+/// scanned again in less time.
+const MIN_RECORDED_BYTES: usize = 1024;
+
 /// Copies an object while members are replaced or dropped. Members are passed in order; the text between them
 /// is copied along.
 struct ObjectEdit<'a> {
@@ -322,20 +433,34 @@ struct ObjectEdit<'a> {
     done: usize,
     /// End of the last member that is kept.
     kept: Option<usize>,
+    /// Positions of the members in the copy, for a large object.
+    spans: Option<MemberSpans>,
 }
 
 impl<'a> ObjectEdit<'a> {
     fn new(object: &'a [u8], growth: usize) -> Self {
-        Self { object, text: Vec::with_capacity(object.len() + growth), done: 0, kept: None }
+        let n_bytes = object.len() + growth;
+        let spans = (n_bytes >= MIN_RECORDED_BYTES).then(MemberSpans::default);
+        Self { object, text: Vec::with_capacity(n_bytes), done: 0, kept: None, spans }
     }
 
-    fn keep(&mut self, value: Range<usize>) {
+    fn keep(&mut self, key: Range<usize>, value: Range<usize>) {
+        // What is not copied yet will be, without a gap.
+        let moved = |at: usize| at - self.done + self.text.len();
+        if let Some(spans) = &mut self.spans {
+            spans.push(moved(key.start)..moved(key.end), moved(value.start)..moved(value.end));
+        }
         self.kept = Some(value.end);
     }
 
-    fn replace(&mut self, old: Range<usize>, new: &[u8]) {
+    fn replace(&mut self, key: Range<usize>, old: Range<usize>, new: &[u8]) {
         self.copy_until(old.start);
+        let start = self.text.len();
         self.text.extend_from_slice(new);
+        if let Some(spans) = &mut self.spans {
+            let distance = old.start - key.start;
+            spans.push(start - distance..start - distance + key.len(), start..self.text.len());
+        }
         self.done = old.end;
         self.kept = Some(old.end);
     }
@@ -356,9 +481,15 @@ impl<'a> ObjectEdit<'a> {
         if self.kept.is_some() {
             self.text.push(b',');
         }
+        let key = self.text.len();
         write_string(&mut self.text, name);
+        let key = key..self.text.len();
         self.text.push(b':');
+        let start = self.text.len();
         self.text.extend_from_slice(value);
+        if let Some(spans) = &mut self.spans {
+            spans.push(key, start..self.text.len());
+        }
         self.kept = Some(self.object.len());
     }
 
@@ -369,18 +500,19 @@ impl<'a> ObjectEdit<'a> {
 
     fn finish(mut self) -> RawJson {
         self.copy_until(self.object.len());
-        RawJson::trusted(self.text.into())
+        let members = self.spans.as_ref().and_then(MemberSpans::complete).cloned().map(Arc::new);
+        RawJson { bytes: self.text.into(), members }
     }
 }
 
 /// Writes a JSON string. Names of members rarely need an escape.
-fn write_string(text: &mut Vec<u8>, string: &str) {
+fn write_string(text: &mut impl BufMut, string: &str) {
     if string.bytes().any(|byte| matches!(byte, b'"' | b'\\' | ..0x20)) {
-        return text.extend_from_slice(RawJson::of(string).as_bytes());
+        return text.put_slice(RawJson::of(string).as_bytes());
     }
-    text.push(b'"');
-    text.extend_from_slice(string.as_bytes());
-    text.push(b'"');
+    text.put_u8(b'"');
+    text.put_slice(string.as_bytes());
+    text.put_u8(b'"');
 }
 
 impl From<Value> for RawJson {
@@ -407,5 +539,97 @@ impl<'de> Deserialize<'de> for RawJson {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = Box::<RawValue>::deserialize(deserializer)?;
         Self::parse(Box::<str>::from(raw).into_boxed_bytes().into()).map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objects with members to remove at every place, written in different ways.
+    fn objects() -> Vec<String> {
+        let long = "x".repeat(2 * MIN_RECORDED_BYTES);
+        let mut objects = Vec::new();
+        for members in [
+            vec![],
+            vec![r#""a": 1"#],
+            vec![r#""a": 1"#, r#""keep":[2]"#],
+            vec![r#""keep":[2]"#, r#""a": 1"#],
+            vec![r#""a":1"#, r#""b" : {"a":3}"#, r#""keep":"é\"""#, r#""a":null"#],
+            vec![r#""b":1"#, r#""a":{}"#],
+        ] {
+            for (comma, end) in [(",", ""), (" , ", " "), (",\n  ", "\n")] {
+                let text = members.join(comma);
+                objects.push(format!("{{{end}{text}{end}}}"));
+                let separator = if text.is_empty() { "" } else { comma };
+                objects.push(format!("{{{end}{text}{separator}\"long\":\"{long}\"{end}}}"));
+                objects.push(format!("{{{end}\"long\":\"{long}\"{separator}{text}{end}}}"));
+            }
+        }
+        objects
+    }
+
+    fn recorded(text: &str) -> RawJson {
+        let mut spans = MemberSpans::default();
+        scan::members(text.as_bytes()).for_each(|(key, value)| spans.push(key, value));
+        RawJson::scanned(text.to_owned().into(), Some(Arc::new(spans)))
+    }
+
+    fn scanned_again(value: &RawJson) -> Vec<(String, RawJson)> {
+        RawJson::trusted(value.bytes.clone()).members().collect()
+    }
+
+    #[test]
+    fn members_are_removed_in_place_as_in_a_copy() {
+        for text in objects() {
+            let plain = RawJson::trusted(text.clone().into());
+            let expected: Vec<_> =
+                plain.members().filter(|(name, _)| !matches!(name.as_str(), "a" | "b")).collect();
+            let shared = plain.clone();
+            for removed in [plain, recorded(&text)].map(|value| value.remove(&["a", "b"])) {
+                RawJson::parse(removed.bytes.clone()).unwrap();
+                assert_eq!(removed.members().collect::<Vec<_>>(), expected, "{text}");
+                assert_eq!(scanned_again(&removed), expected, "{text}");
+            }
+            assert_eq!(shared.as_str(), text);
+        }
+    }
+
+    #[test]
+    fn members_are_appended_in_place_as_in_a_copy() {
+        let value = RawJson::of(&[1, 2, 3]);
+        for text in objects() {
+            let expected = recorded(&text).with_all(&[("y", Some(&value)), ("z", Some(&value))]);
+            let plain = RawJson::trusted(text.clone().into());
+            let with_space = |text: &str| {
+                let mut bytes = BytesMut::with_capacity(text.len() + 100);
+                bytes.extend_from_slice(text.as_bytes());
+                RawJson::trusted(bytes.freeze())
+            };
+            let shared = plain.clone();
+            for object in [plain, recorded(&text), with_space(&text)] {
+                let appended = object.append(&[("y", &value), ("z", &value)]);
+                assert_eq!(appended.members().collect::<Vec<_>>(), expected.members().collect::<Vec<_>>());
+                assert_eq!(scanned_again(&appended), scanned_again(&expected), "{text}");
+                RawJson::parse(appended.bytes.clone()).unwrap();
+            }
+            assert_eq!(shared.as_str(), text);
+        }
+    }
+
+    #[test]
+    fn positions_recorded_by_an_edit_are_those_of_a_scan() {
+        let value = RawJson::of(&[1, 2, 3]);
+        for text in objects() {
+            for changes in [
+                &[("a", None)][..],
+                &[("a", Some(&value))],
+                &[("a", None), ("b", Some(&value)), ("new", Some(&value))],
+            ] {
+                let edited = RawJson::trusted(text.clone().into()).with_all(changes);
+                RawJson::parse(edited.bytes.clone()).unwrap();
+                assert_eq!(edited.members().collect::<Vec<_>>(), scanned_again(&edited), "{text}");
+            }
+        }
     }
 }

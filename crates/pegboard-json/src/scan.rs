@@ -225,6 +225,18 @@ impl MemberSpans {
         self.len += 1;
     }
 
+    /// Removes a member, with the text that goes with it: `n_bytes` before the next one.
+    pub(crate) fn remove(&mut self, index: usize, n_bytes: usize) {
+        let n_bytes = u32::try_from(n_bytes).unwrap_or(u32::MAX);
+        let before = |at: u32| at.saturating_sub(n_bytes);
+        self.spans.copy_within(index + 1..self.len, index);
+        self.len -= 1;
+        for span in &mut self.spans[index..self.len] {
+            span.key = (before(span.key.0), before(span.key.1));
+            span.value = (before(span.value.0), before(span.value.1));
+        }
+    }
+
     /// Returns the positions, unless there are too many members.
     pub(crate) fn complete(&self) -> Option<&Self> {
         (!self.is_incomplete).then_some(self)
