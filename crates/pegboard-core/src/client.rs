@@ -9,6 +9,17 @@ use pegboard_json::RawJson;
 
 use crate::task::{ServerTask, TaskMode};
 
+/// The `_meta` of a client's request, with values as the protocol defines them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ClientMeta {
+    /// Capabilities that the client declares.
+    pub capabilities: Option<RawJson>,
+    /// Minimum level of log messages.
+    pub log_level: Option<RawJson>,
+    /// Custom fields.
+    pub custom: Option<RawJson>,
+}
+
 /// The client that made a call. It receives notifications, and may support input requests.
 pub trait Client: Send + Sync + 'static {
     /// Sends a notification. Never blocks; unsupported notifications are dropped.
@@ -17,9 +28,8 @@ pub trait Client: Send + Sync + 'static {
     /// Sends several input requests and waits for all responses. Implementations apply their own timeout.
     fn ask(&self, requests: InputRequests) -> BoxFuture<'_, Result<InputResponses, AskError>>;
 
-    /// Returns the `_meta` of the client's request, as the protocol defines it: client capabilities, log
-    /// level and custom fields.
-    fn request_meta(&self) -> Option<RawJson> {
+    /// Returns the `_meta` of the client's request, if it has made one.
+    fn request_meta(&self) -> Option<&ClientMeta> {
         None
     }
 

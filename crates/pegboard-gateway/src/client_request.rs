@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use pegboard_core::call::{Call, CallContext, CallHandle, CallOrigin, CallResult, Invoker};
+use pegboard_core::client::ClientMeta;
 use pegboard_core::provider::ProviderRequest;
 use pegboard_core::task::{ServerTask, TaskMode};
 use pegboard_core::trace::TraceParent;
@@ -37,7 +38,7 @@ pub(crate) struct ClientRequest {
     pub(crate) state: Option<Bytes>,
     pub(crate) trace_parent: Option<TraceParent>,
     /// `_meta` to forward to the server.
-    pub(crate) meta: RawJson,
+    pub(crate) meta: ClientMeta,
     pub(crate) suspended: Arc<SuspendedCalls>,
     pub(crate) tasks: Arc<TaskTable>,
     /// The session; `None` for a stateless client.

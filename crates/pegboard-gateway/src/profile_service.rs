@@ -5,6 +5,7 @@ use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, ready};
+use pegboard_core::client::ClientMeta;
 use pegboard_core::settings::AutoOpen;
 use pegboard_json::RawJson;
 use pegboard_runtime::{Caller, SessionMode};
@@ -37,6 +38,10 @@ const LIST_TTL: Duration = Duration::from_mins(1);
 
 /// Client capabilities that are forwarded to servers.
 const FORWARDED_CAPABILITIES: [&str; 5] = ["elicitation", "sampling", "roots", "extensions", "experimental"];
+
+/// Fields of `_meta` that the protocol defines. Each side of the gateway has its own.
+const PROTOCOL_FIELDS: [&str; 5] =
+    ["progressToken", meta::PROTOCOL_VERSION, meta::CLIENT_INFO, meta::CLIENT_CAPABILITIES, meta::LOG_LEVEL];
 
 /// Implementation info of this server.
 static SERVER_INFO: LazyLock<RawJson> = LazyLock::new(|| {
@@ -384,23 +389,29 @@ fn with_cache_hints(list: &RawJson, ttl: Duration) -> RawJson {
     list.with_all(&[("ttlMs", Some(&ttl)), ("cacheScope", Some(&scope))])
 }
 
-/// Returns the `_meta` to forward with a request, in the form of the stateless era.
-fn request_meta(request: &ServerRequest, given: Option<&RawJson>) -> RawJson {
-    let given = given.filter(|given| given.is_object()).cloned().unwrap_or_else(RawJson::empty_object);
-    let values = request.client.capabilities.get_all(FORWARDED_CAPABILITIES);
+/// Returns the `_meta` to forward with a request.
+fn request_meta(request: &ServerRequest, given: Option<&RawJson>) -> ClientMeta {
+    let is_custom = |name: &str| !PROTOCOL_FIELDS.contains(&name);
+    let custom = given.filter(|given| given.has_member(is_custom));
+    ClientMeta {
+        capabilities: Some(forwarded_capabilities(&request.client.capabilities)),
+        log_level: request.peer.log_level().map(|level| RawJson::of(&level)),
+        custom: custom.map(|given| given.clone().remove(&PROTOCOL_FIELDS)),
+    }
+}
+
+/// Returns the capabilities that servers may know of.
+fn forwarded_capabilities(declared: &RawJson) -> RawJson {
+    let is_hidden = |name: &str| !FORWARDED_CAPABILITIES.contains(&name);
+    if declared.is_object() && !declared.has_member(is_hidden) {
+        return declared.clone();
+    }
+    let values = declared.get_all(FORWARDED_CAPABILITIES);
     let mut named = FORWARDED_CAPABILITIES.map(|name| (name, None));
     for ((_, forwarded), value) in named.iter_mut().zip(&values) {
         *forwarded = value.as_ref();
     }
-    let capabilities = RawJson::empty_object().with_all(&named);
-    let level = request.peer.log_level().map(|level| RawJson::of(&level));
-    given.with_all(&[
-        ("progressToken", None),
-        (meta::PROTOCOL_VERSION, None),
-        (meta::CLIENT_INFO, None),
-        (meta::CLIENT_CAPABILITIES, Some(&capabilities)),
-        (meta::LOG_LEVEL, level.as_ref()),
-    ])
+    RawJson::empty_object().with_all(&named)
 }
 
 /// Notifies clients when their tool list changes.

@@ -10,12 +10,15 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::time;
 
-use crate::connection::{Connection, ConnectionLimits, InboundHandler, InboundRequest, OutgoingRequest};
+use crate::connection::{
+    Connection, ConnectionLimits, InboundHandler, InboundRequest, OutgoingRequest, ProgressToken,
+};
 use crate::era::{LogLevel, Revision, meta};
 use crate::http;
 use crate::http::client::HttpOptions;
 use crate::http::headers::{self, HeaderParameter};
 use crate::link::{Link, MessageTrace, TransportError};
+use crate::message::outgoing::{EncodedRequest, OutgoingMeta};
 use crate::message::{Id, Notification, RpcError};
 use crate::pending_request::{PendingRequest, RequestError};
 use pegboard_json::RawJson;
@@ -83,7 +86,16 @@ pub struct RequestOptions {
     pub capabilities: Option<RawJson>,
     /// Minimum level of log messages to receive; stateless era only.
     pub log_level: Option<LogLevel>,
+    /// Fields of `_meta`, if the parameters have none. Those that the protocol defines are left out.
+    pub meta: Option<RawJson>,
+    /// Requests progress notifications. Their token has no meaning.
+    pub has_progress: bool,
 }
+
+/// Fields of `_meta` that only this client sets: they would make a server of both eras treat a request of a
+/// session as stateless. The log level is the last.
+const PROTOCOL_FIELDS: [&str; 5] =
+    ["progressToken", meta::PROTOCOL_VERSION, meta::CLIENT_INFO, meta::CLIENT_CAPABILITIES, meta::LOG_LEVEL];
 
 /// A connection to an MCP server. Clones share the connection.
 #[derive(Clone)]
@@ -92,8 +104,8 @@ pub struct McpClient {
     handler: Arc<dyn InboundHandler>,
     options: Arc<ClientOptions>,
     server: Arc<ServerDescription>,
-    /// The negotiated revision, as JSON.
-    revision: RawJson,
+    /// Fields of `_meta` that every stateless request has, encoded.
+    fixed_meta: Arc<[u8]>,
     /// Arguments mirrored in headers, by tool name.
     header_parameters: Arc<Mutex<HashMap<String, Arc<[HeaderParameter]>>>>,
 }
@@ -113,11 +125,12 @@ impl McpClient {
             time::timeout(options.handshake_timeout, Box::pin(negotiation::negotiate(&connection, &options)))
                 .await
                 .unwrap_or(Err(HandshakeError::TimedOut(options.handshake_timeout)))?;
+        let fixed_meta = fixed_meta(server.revision, &options.info);
         Ok(Self {
             connection,
             handler,
             options: Arc::new(options),
-            revision: RawJson::of(&server.revision),
+            fixed_meta,
             server: Arc::new(server),
             header_parameters: Arc::default(),
         })
@@ -163,30 +176,48 @@ impl McpClient {
     ) -> Result<PendingRequest, RequestError> {
         let id = self.connection.reserve_id();
         let era = self.era();
+        let RequestOptions { mut headers, capabilities, log_level, meta: custom, has_progress } = options;
         let own = params.as_ref().and_then(|params| params.get("_meta"));
-        let progress_token = own.as_ref().and_then(|own| own.get("progressToken"));
-        let own_token = progress_token.as_ref().map(|_| RawJson::of(&id));
-        let token = ("progressToken", own_token.as_ref());
-        let (params, headers) = match era {
-            Era::Session => {
-                let params = match (params, own) {
-                    (Some(params), Some(own)) => Some(without_stateless_meta(&params, &own, token)),
-                    (params, _) => params,
-                };
-                (params, options.headers)
-            }
+        let params = if own.is_some() { params.map(|params| params.without("_meta")) } else { params };
+        let given = own.or(custom);
+        let progress_token = match given.as_ref().and_then(|given| given.get("progressToken")) {
+            Some(token) => ProgressToken::Given(token),
+            None if has_progress => ProgressToken::RequestId,
+            None => ProgressToken::None,
+        };
+        let mut meta = OutgoingMeta {
+            has_progress: !matches!(progress_token, ProgressToken::None),
+            given: given.as_ref(),
+            hidden: &PROTOCOL_FIELDS,
+            ..OutgoingMeta::default()
+        };
+        let encoded = match era {
+            Era::Session => EncodedRequest::new(id, method, params.as_ref(), &meta),
             Era::Stateless => {
-                let params = params.unwrap_or_else(RawJson::empty_object);
-                let mirrored = self.mirrored_parameters(method, &params);
-                let mut headers =
-                    headers::for_request(self.server.revision, method, Some(&params), &mirrored);
-                headers.extend(options.headers);
-                let own = own.unwrap_or_else(RawJson::empty_object);
-                let own = self.stateless_meta(&own, token, options.capabilities.as_ref(), options.log_level);
-                (Some(params.with("_meta", &own)), headers)
+                let mirrored = self.mirrored_parameters(method, params.as_ref());
+                let revision = self.server.revision;
+                headers::add_for_request(
+                    &mut headers,
+                    revision,
+                    method,
+                    params.as_ref(),
+                    mirrored.as_deref(),
+                );
+                let capabilities = capabilities.as_ref().unwrap_or(&self.options.capabilities);
+                let level = log_level.map(LogLevel::as_json);
+                let fields = [
+                    (meta::CLIENT_CAPABILITIES, capabilities),
+                    (meta::LOG_LEVEL, level.as_ref().unwrap_or(capabilities)),
+                ];
+                meta.fixed = &self.fixed_meta;
+                // A level that the caller has set stays.
+                let n_fields = if level.is_some() { 2 } else { 1 };
+                meta.fields = &fields[..n_fields];
+                meta.hidden = &PROTOCOL_FIELDS[..3 + n_fields];
+                EncodedRequest::new(id, method, params.as_ref(), &meta)
             }
         };
-        let request = OutgoingRequest { id, method, params, progress_token, era, headers };
+        let request = OutgoingRequest { id, method, encoded, progress_token, era, headers };
         self.connection.send_request(request, None).await
     }
 
@@ -226,48 +257,20 @@ impl McpClient {
         (usable, skipped)
     }
 
-    /// Returns the `_meta` of a stateless request.
-    fn stateless_meta(
-        &self,
-        own: &RawJson,
-        (token_name, token): (&str, Option<&RawJson>),
-        capabilities: Option<&RawJson>,
-        log_level: Option<LogLevel>,
-    ) -> RawJson {
-        let capabilities = capabilities.unwrap_or(&self.options.capabilities);
-        let log_level = log_level.map(|level| RawJson::of(&level));
-        let changes = [
-            (meta::PROTOCOL_VERSION, Some(&self.revision)),
-            (meta::CLIENT_INFO, Some(&self.options.info)),
-            (meta::CLIENT_CAPABILITIES, Some(capabilities)),
-            (token_name, token),
-            (meta::LOG_LEVEL, log_level.as_ref()),
-        ];
-        // A level that the caller has set stays.
-        own.with_all(if log_level.is_some() { &changes } else { &changes[..4] })
-    }
-
-    fn mirrored_parameters(&self, method: &str, params: &RawJson) -> Arc<[HeaderParameter]> {
+    fn mirrored_parameters(&self, method: &str, params: Option<&RawJson>) -> Option<Arc<[HeaderParameter]>> {
         let known = self.header_parameters.lock();
         if method != "tools/call" || known.is_empty() {
-            return Arc::default();
+            return None;
         }
-        let tool = params.get("name");
-        tool.as_ref().and_then(RawJson::text).and_then(|name| known.get(&*name).cloned()).unwrap_or_default()
+        let tool = params?.get("name");
+        tool.as_ref().and_then(RawJson::text).and_then(|name| known.get(&*name).cloned())
     }
 }
 
-/// Removes the `_meta` keys that would make a server of both eras treat the request as stateless, and sets the
-/// progress token.
-fn without_stateless_meta(params: &RawJson, own: &RawJson, token: (&str, Option<&RawJson>)) -> RawJson {
-    let changed = own.with_all(&[
-        (meta::PROTOCOL_VERSION, None),
-        (meta::CLIENT_INFO, None),
-        (meta::CLIENT_CAPABILITIES, None),
-        (meta::LOG_LEVEL, None),
-        token,
-    ]);
-    if changed == *own { params.clone() } else { params.with("_meta", &changed) }
+/// Encodes the fields of `_meta` that every stateless request has.
+fn fixed_meta(revision: Revision, info: &RawJson) -> Arc<[u8]> {
+    let (revision_key, info_key) = (meta::PROTOCOL_VERSION, meta::CLIENT_INFO);
+    format!(r#""{revision_key}":"{}","{info_key}":{}"#, revision.as_str(), info.as_str()).into_bytes().into()
 }
 
 /// Answers pings and passes everything else to the inner handler.

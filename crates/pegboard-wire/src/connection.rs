@@ -26,6 +26,7 @@ use crate::http::server::streams::SessionStreams;
 use crate::link::{
     Arrival, CancelRequest, Letter, Link, LinkKind, MessageTrace, TransportError, TransportEvent,
 };
+use crate::message::outgoing::{EncodedRequest, OutgoingMeta};
 use crate::message::{Id, Message, Notification, Request, Response, RpcError};
 use crate::pending_request::{PendingRequest, RequestDriver, RequestError, ResponseSlot};
 use pegboard_json::RawJson;
@@ -234,9 +235,20 @@ impl Drop for InboundCall {
 #[derive(Debug)]
 struct PendingEntry {
     slot: Arc<ResponseSlot>,
-    /// The caller's progress token, replaced on the wire by the connection's own.
-    token: Option<RawJson>,
+    progress_token: ProgressToken,
     cancel: CancelMode,
+}
+
+/// The progress token under which a caller is notified. On the wire it is the id of the request, so that the
+/// tokens of different callers cannot collide.
+#[derive(Clone, Debug)]
+pub(crate) enum ProgressToken {
+    /// Progress was not requested.
+    None,
+    /// The id of the request.
+    RequestId,
+    /// The caller's own.
+    Given(RawJson),
 }
 
 /// Effect of dropping a request on the wire.
@@ -324,8 +336,18 @@ impl Connection {
     ) -> Result<PendingRequest, RequestError> {
         let id = self.reserve_id();
         let era = Era::claimed(params.as_ref());
-        let (params, progress_token) = replace_progress_token(params, id);
-        let request = OutgoingRequest { id, method, params, progress_token, era, headers };
+        let own = params.as_ref().and_then(|params| params.get("_meta"));
+        let token = own.as_ref().and_then(|own| own.get("progressToken"));
+        let meta = OutgoingMeta {
+            has_progress: token.is_some(),
+            given: own.as_ref(),
+            hidden: &["progressToken"],
+            ..OutgoingMeta::default()
+        };
+        let params = if own.is_some() { params.map(|params| params.without("_meta")) } else { params };
+        let encoded = EncodedRequest::new(id, method, params.as_ref(), &meta);
+        let progress_token = token.map_or(ProgressToken::None, ProgressToken::Given);
+        let request = OutgoingRequest { id, method, encoded, progress_token, era, headers };
         self.send_request(request, related_request).await
     }
 
@@ -334,7 +356,7 @@ impl Connection {
         self.0.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Sends a request that is complete: its progress token is its id.
+    /// Sends an encoded request.
     pub(crate) async fn send_request(
         &self,
         request: OutgoingRequest<'_>,
@@ -354,7 +376,7 @@ impl Connection {
         request: OutgoingRequest<'_>,
         related_request: Option<Id>,
     ) -> Result<PendingRequest, RequestError> {
-        let OutgoingRequest { id, method, params, progress_token, headers, .. } = request;
+        let OutgoingRequest { id, method, encoded, progress_token, headers, .. } = request;
         let cancel = match method {
             "initialize" | "server/discover" => CancelMode::Silent,
             _ => CancelMode::Notify(HeaderMap::new()),
@@ -362,7 +384,7 @@ impl Connection {
         let slot = self.0.register_pending(id, progress_token, cancel)?;
         // From here on, dropping this future cancels the request.
         let pending = PendingRequest { id, slot, shared: Arc::clone(&self.0), driver: None };
-        let message = Message::request(Id::Number(id), method, params);
+        let message = Message::request(Id::Number(id), method, encoded.params());
         let letter = Letter { headers, ..Letter::new(message).about(related_request) };
         self.send(letter).await?;
         Ok(pending)
@@ -374,12 +396,11 @@ impl Connection {
         transport: &Arc<HttpTransport>,
         request: OutgoingRequest<'_>,
     ) -> Result<PendingRequest, RequestError> {
-        let OutgoingRequest { id, method, params, progress_token, era, headers } = request;
-        let request = Request::new(Id::Number(id), method, params);
+        let (id, progress_token) = (request.id, request.progress_token.clone());
         if let Some(trace) = &self.0.trace {
-            trace.sent(&Message::Request(request.clone()));
+            trace.sent(request.encoded.text());
         }
-        let call = HttpCall::new(Arc::clone(&self.0), Arc::clone(transport), request, era, headers);
+        let call = HttpCall::new(Arc::clone(&self.0), Arc::clone(transport), request);
         let cancel = call.cancel_headers().map_or(CancelMode::Silent, CancelMode::Notify);
         let slot = self.0.register_pending(id, progress_token, cancel)?;
         let driver: RequestDriver = Box::pin(call.run(transport.next_turn()));
@@ -389,7 +410,7 @@ impl Connection {
     /// Queues a message for the transport.
     async fn send(&self, letter: Letter) -> Result<(), TransportError> {
         if let Some(trace) = &self.0.trace {
-            trace.sent(&letter.message);
+            trace.sent(&letter.message.encode());
         }
         match self.0.outbound.send(letter).await {
             Ok(()) => Ok(()),
@@ -471,9 +492,8 @@ pub(crate) struct OutgoingRequest<'r> {
     /// Id from [`Connection::reserve_id`].
     pub(crate) id: i64,
     pub(crate) method: &'r str,
-    pub(crate) params: Option<RawJson>,
-    /// The caller's progress token; the one in the parameters is the id.
-    pub(crate) progress_token: Option<RawJson>,
+    pub(crate) encoded: EncodedRequest,
+    pub(crate) progress_token: ProgressToken,
     /// The era that the parameters claim.
     pub(crate) era: Era,
     pub(crate) headers: HeaderMap,
@@ -497,20 +517,6 @@ impl WeakConnection {
         let mut closed = shared.closed.subscribe();
         drop(shared);
         let _ = closed.wait_for(Option::is_some).await;
-    }
-}
-
-/// Replaces the caller's progress token with the request id, so that tokens of different callers cannot
-/// collide.
-fn replace_progress_token(params: Option<RawJson>, id: i64) -> (Option<RawJson>, Option<RawJson>) {
-    let Some(given) = params else { return (None, None) };
-    let meta = given.get("_meta");
-    match meta.as_ref().and_then(|meta| Some((meta, meta.get("progressToken")?))) {
-        None => (Some(given), None),
-        Some((meta, token)) => {
-            let meta = meta.with("progressToken", &RawJson::of(&id));
-            (Some(given.with("_meta", &meta)), Some(token))
-        }
     }
 }
 
@@ -601,7 +607,7 @@ impl ConnectionShared {
     fn register_pending(
         &self,
         id: i64,
-        token: Option<RawJson>,
+        progress_token: ProgressToken,
         cancel: CancelMode,
     ) -> Result<Arc<ResponseSlot>, RequestError> {
         let mut table = self.table();
@@ -612,7 +618,7 @@ impl ConnectionShared {
             return Err(RequestError::Overloaded);
         }
         let slot = Arc::new(ResponseSlot::default());
-        table.pending.insert(id, PendingEntry { slot: Arc::clone(&slot), token, cancel });
+        table.pending.insert(id, PendingEntry { slot: Arc::clone(&slot), progress_token, cancel });
         Ok(slot)
     }
 
@@ -716,18 +722,15 @@ impl ConnectionShared {
         let found = id.and_then(|id| {
             let table = self.table();
             let pending = table.pending.get(&id)?;
-            Some((Arc::clone(&pending.slot), pending.token.clone()?))
+            Some((Arc::clone(&pending.slot), pending.progress_token.clone()))
         });
-        match found {
-            Some((slot, token)) => {
-                let params = params.with("progressToken", &token);
-                self.enqueue_notification(
-                    &slot,
-                    Notification::new(Arc::clone(&notification.method), Some(params)),
-                );
-            }
-            None => increment(&self.stray_notifications),
-        }
+        let (slot, params) = match found {
+            Some((slot, ProgressToken::Given(token))) => (slot, params.with("progressToken", &token)),
+            Some((slot, ProgressToken::RequestId)) => (slot, params),
+            Some((_, ProgressToken::None)) | None => return increment(&self.stray_notifications),
+        };
+        let notification = Notification::new(Arc::clone(&notification.method), Some(params));
+        self.enqueue_notification(&slot, notification);
     }
 
     /// Removes a request of the peer that has ended.

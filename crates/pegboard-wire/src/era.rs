@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use bytes::Bytes;
 use serde::Serialize;
 
 use crate::message::{RpcError, code};
@@ -140,4 +141,20 @@ pub enum LogLevel {
     Critical,
     Alert,
     Emergency,
+}
+
+impl LogLevel {
+    /// Returns the level as JSON.
+    pub(crate) fn as_json(self) -> RawJson {
+        RawJson::trusted(Bytes::from_static(match self {
+            Self::Debug => br#""debug""#.as_slice(),
+            Self::Info => br#""info""#,
+            Self::Notice => br#""notice""#,
+            Self::Warning => br#""warning""#,
+            Self::Error => br#""error""#,
+            Self::Critical => br#""critical""#,
+            Self::Alert => br#""alert""#,
+            Self::Emergency => br#""emergency""#,
+        }))
+    }
 }

@@ -4,6 +4,7 @@ mod decode;
 mod encode;
 mod error;
 mod id;
+pub(crate) mod outgoing;
 
 use std::sync::Arc;
 
@@ -119,15 +120,6 @@ impl Message {
         Self::Response(Response::new(id, result))
     }
 
-    /// Encodes a request.
-    pub(crate) fn encode_request(request: &Request) -> Bytes {
-        let mut length = encode::LengthCounter::default();
-        encode::request(request, &mut length);
-        let mut text = Vec::with_capacity(length.0);
-        encode::request(request, &mut text);
-        text.into()
-    }
-
     /// Decodes one message or a batch.
     ///
     /// Strict about the envelope: exact member names, no duplicates, ids that are strings or integers.
@@ -152,6 +144,18 @@ impl Message {
         let mut text = Vec::new();
         self.encode_into(&mut text);
         text.into()
+    }
+
+    /// Encodes a response as the parts of its text: a large result is not copied.
+    pub(crate) fn encode_response(id: &Id, result: Result<RawJson, RpcError>) -> [Bytes; 3] {
+        match result {
+            Ok(result) if result.as_bytes().len() >= MIN_PART_BYTES => {
+                let mut start = Vec::with_capacity(64);
+                encode::before_result(id, &mut start);
+                [start.into(), result.into_bytes(), Bytes::from_static(b"}")]
+            }
+            result => [Self::response(Some(id.clone()), result).encode(), Bytes::new(), Bytes::new()],
+        }
     }
 
     /// Appends the encoded message to `text`.
@@ -194,6 +198,10 @@ impl Message {
         text.into()
     }
 }
+
+/// Minimum size of a result that is a part of its own: a smaller one is copied in less time than it takes to
+/// write three parts.
+const MIN_PART_BYTES: usize = 4 * 1024;
 
 /// Envelope members unknown to JSON-RPC: their raw text, each after a comma.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -63,7 +63,7 @@ impl PendingRequest {
         Id::Number(self.id)
     }
 
-    /// Waits for the next event. After the end, returns the end again.
+    /// Waits for the next event. The end is the last one; after it, the request counts as closed.
     pub async fn next_event(&mut self) -> ResponseEvent {
         poll_fn(|context| self.poll_event(context)).await
     }
@@ -93,7 +93,7 @@ impl PendingRequest {
 
 impl Drop for PendingRequest {
     fn drop(&mut self) {
-        if self.slot.state().end.is_none() {
+        if matches!(self.slot.state().end, RequestEnd::Awaited) {
             self.shared.cancel_pending(self.id);
         }
     }
@@ -108,15 +108,31 @@ pub(crate) struct ResponseSlot {
 #[derive(Debug, Default)]
 struct SlotState {
     notifications: VecDeque<Notification>,
-    end: Option<Result<RawJson, RequestError>>,
+    end: RequestEnd,
     waker: Option<Waker>,
+}
+
+#[derive(Debug, Default)]
+enum RequestEnd {
+    #[default]
+    Awaited,
+    Arrived(Result<RawJson, RequestError>),
+    /// The caller has it.
+    Taken,
 }
 
 impl SlotState {
     fn next_event(&mut self) -> Option<ResponseEvent> {
         match self.notifications.pop_front() {
             Some(notification) => Some(ResponseEvent::Notification(notification)),
-            None => self.end.clone().map(ResponseEvent::End),
+            None => match std::mem::replace(&mut self.end, RequestEnd::Taken) {
+                RequestEnd::Awaited => {
+                    self.end = RequestEnd::Awaited;
+                    None
+                }
+                RequestEnd::Arrived(result) => Some(ResponseEvent::End(result)),
+                RequestEnd::Taken => Some(ResponseEvent::End(Err(TransportError::Closed.into()))),
+            },
         }
     }
 }
@@ -139,7 +155,8 @@ impl ResponseSlot {
     /// Queues a notification; returns `false` if the request has ended or `max_notifications` are unread.
     pub(crate) fn push_notification(&self, notification: Notification, max_notifications: usize) -> bool {
         let mut state = self.state();
-        if state.end.is_some() || state.notifications.len() >= max_notifications {
+        let has_ended = !matches!(state.end, RequestEnd::Awaited);
+        if has_ended || state.notifications.len() >= max_notifications {
             return false;
         }
         state.notifications.push_back(notification);
@@ -150,7 +167,9 @@ impl ResponseSlot {
     /// Stores the result. Only the first one counts.
     pub(crate) fn finish(&self, result: Result<RawJson, RequestError>) {
         let mut state = self.state();
-        state.end.get_or_insert(result);
+        if matches!(state.end, RequestEnd::Awaited) {
+            state.end = RequestEnd::Arrived(result);
+        }
         state.waker.take().inspect(Waker::wake_by_ref);
     }
 

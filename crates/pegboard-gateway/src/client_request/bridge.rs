@@ -11,7 +11,7 @@ use futures_util::future::{BoxFuture, FutureExt, try_join_all};
 use parking_lot::Mutex;
 use pegboard_core::call::{CallHandle, CallResult};
 use pegboard_core::client::{
-    AskError, Client, InputRequest, InputRequests, InputResponses, Notice, SamplingSupport,
+    AskError, Client, ClientMeta, InputRequest, InputRequests, InputResponses, Notice, SamplingSupport,
 };
 use pegboard_core::task::{ServerTask, TaskMode};
 use pegboard_json::RawJson;
@@ -40,7 +40,7 @@ const BATCH_WINDOW: Duration = Duration::from_millis(20);
 pub(crate) struct ClientBridge {
     client: ClientDescription,
     label: Option<Arc<str>>,
-    meta: RawJson,
+    meta: ClientMeta,
     /// Answers sent with the request before they were asked for.
     early_answers: Mutex<Option<RawJson>>,
     /// Capability that the client lacked when it was asked.
@@ -361,8 +361,8 @@ impl Client for ClientBridge {
         events.wake();
     }
 
-    fn request_meta(&self) -> Option<RawJson> {
-        Some(self.meta.clone())
+    fn request_meta(&self) -> Option<&ClientMeta> {
+        Some(&self.meta)
     }
 
     fn needs_input_rounds(&self) -> bool {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt, join};
 use pegboard_core::call::ValidCall;
-use pegboard_core::client::{AskError, InputRequest, InputRequests};
+use pegboard_core::client::{AskError, ClientMeta, InputRequest, InputRequests};
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::{CallError, ProtocolError, ToolError};
 use pegboard_core::handler::Handler;
@@ -77,8 +77,12 @@ async fn start_gateway() -> Gateway {
     };
     let tools = [
         scripted_tool("remarks", |call| {
-            let remarks = call.context().client().request_meta().unwrap();
-            Ok(text_output(remarks.as_str()))
+            let ClientMeta { capabilities, log_level, custom } =
+                call.context().client().request_meta().unwrap();
+            let [capabilities, log_level, custom] =
+                [capabilities, log_level, custom].map(|part| part.as_ref().unwrap().to_value());
+            let remarks = json!({"capabilities": capabilities, "logLevel": log_level, "custom": custom});
+            Ok(text_output(&remarks.to_string()))
         }),
         scripted_tool("refuses", |_| Err(rpc_failure(-32_042, "not yet"))),
         tool("two", Arc::new(AsksTwiceConcurrently)),
@@ -112,10 +116,9 @@ async fn request_meta_reaches_the_tool() {
         let remarks: Value =
             serde_json::from_str(&text(&pending.response().await.unwrap().to_value())).unwrap();
         let expected = json!({
-            "example.org/tenant": "blue",
-            "tracestate": "a=1",
-            "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}, "sampling": {"tools": {}}},
-            "io.modelcontextprotocol/logLevel": "debug",
+            "capabilities": {"elicitation": {"form": {}}, "sampling": {"tools": {}}},
+            "logLevel": "debug",
+            "custom": {"example.org/tenant": "blue", "tracestate": "a=1"},
         });
         assert_eq!(remarks, expected, "{era:?}");
     }

@@ -1,6 +1,5 @@
 //! Tool calls and other requests to a server.
 
-use bytes::Bytes;
 use futures_util::future::FutureExt;
 use pegboard_core::call::{CallContext, ValidCall};
 use pegboard_core::client::{InputRequest, InputRequests};
@@ -31,7 +30,10 @@ const MAX_ERROR_BYTES: usize = 64 * 1024;
 /// A call or other request to a server.
 pub(super) struct ServerCall<'a> {
     method: &'static str,
+    /// Parameters without `_meta`.
     params: RawJson,
+    /// Custom fields of `_meta`.
+    meta: Option<RawJson>,
     context: &'a CallContext,
     retry_safety: RetrySafety,
     /// The request changes a setting of the session, so no message from the server relates to it.
@@ -53,19 +55,18 @@ impl<'a> ServerCall<'a> {
     /// Creates a tool call, with the server's name of the tool and the arguments as the caller wrote them.
     pub(super) fn call(call: &'a ValidCall) -> Self {
         let name = RawJson::of(call.entry().name());
-        let existing = call.context().client().request_meta().unwrap_or_else(RawJson::empty_object);
-        let meta = request_meta(call.context(), &existing);
-        let arguments = Some(call.raw_arguments()).filter(|arguments| arguments.as_bytes() != b"null");
-        let params = RawJson::empty_object().with_all(&[
-            ("name", Some(&name)),
-            ("_meta", meta.as_ref()),
-            ("arguments", arguments),
-        ]);
+        let arguments = call.raw_arguments();
+        let members = [("name", &name), ("arguments", arguments)];
+        let has_arguments = arguments.as_bytes() != b"null";
+        let params = RawJson::object(if has_arguments { &members } else { &members[..1] });
+        let custom = call.context().client().request_meta().and_then(|meta| meta.custom.as_ref());
+        let meta = with_trace_parent(call.context(), custom);
         let annotations = call.entry().annotations();
         let is_safe = annotations.read_only == Some(true) || annotations.idempotent == Some(true);
         let retry_safety = if is_safe { RetrySafety::Safe } else { RetrySafety::Unknown };
         let tool = Some(&**call.entry());
-        Self { method: CALL_METHOD, params, context: call.context(), retry_safety, is_setting: false, tool }
+        let context = call.context();
+        Self { method: CALL_METHOD, params, meta, context, retry_safety, is_setting: false, tool }
     }
 
     /// Creates a request that is not a tool call.
@@ -74,13 +75,10 @@ impl<'a> ServerCall<'a> {
         context: &'a CallContext,
         retry_safety: RetrySafety,
     ) -> Self {
-        let existing = request.params.get("_meta").unwrap_or_else(RawJson::empty_object);
-        let params = match request_meta(context, &existing) {
-            Some(meta) => request.params.with("_meta", &meta),
-            None => request.params.without("_meta"),
-        };
+        let meta = with_trace_parent(context, request.params.get("_meta").as_ref());
+        let params = request.params.without("_meta");
         let is_setting = request.method.outlives_response();
-        Self { method: request.method.as_str(), params, context, retry_safety, is_setting, tool: None }
+        Self { method: request.method.as_str(), params, meta, context, retry_safety, is_setting, tool: None }
     }
 
     /// Returns the word for it in error messages.
@@ -89,21 +87,12 @@ impl<'a> ServerCall<'a> {
     }
 }
 
-/// Builds the `_meta` of a request from the existing one.
-fn request_meta(context: &CallContext, existing: &RawJson) -> Option<RawJson> {
-    // Progress is requested only for a caller with a client. The fields about the sender are set by the wire
-    // client.
-    let token = context.client.is_some().then(|| RawJson::trusted(Bytes::from_static(b"0")));
-    let parent = context.trace_parent.as_ref().map(|parent| RawJson::of(&parent.to_string()));
-    let changes = [
-        ("progressToken", token.as_ref()),
-        (meta::CLIENT_CAPABILITIES, None),
-        (meta::LOG_LEVEL, None),
-        ("traceparent", parent.as_ref()),
-    ];
-    // The caller's own trace parent stays if there is no other.
-    let meta = existing.with_all(if parent.is_some() { &changes } else { &changes[..3] });
-    (!meta.is_empty()).then_some(meta)
+/// Returns the custom fields of `_meta` with the trace parent of the call. The caller's own stays if there is
+/// no other.
+fn with_trace_parent(context: &CallContext, custom: Option<&RawJson>) -> Option<RawJson> {
+    let Some(parent) = &context.trace_parent else { return custom.cloned() };
+    let custom = custom.cloned().unwrap_or_else(RawJson::empty_object);
+    Some(custom.with("traceparent", &RawJson::of(&parent.to_string())))
 }
 
 /// The reason an attempt has no result.
@@ -220,7 +209,8 @@ impl ServerHandle {
             None => call.params.clone(),
         };
         for round in 0..MAX_INPUT_ROUNDS {
-            let sent = client.request(call.method, Some(params_to_send.clone()), self.options(call)).await;
+            let options = self.options(client.era(), call);
+            let sent = client.request(call.method, Some(params_to_send.clone()), options).await;
             let mut pending = sent.map_err(|failure| match failure {
                 RequestError::Transport(error) if round == 0 => {
                     AttemptError::NotDelivered { reason: CloseReason::Lost { why: error.to_string() } }
@@ -258,35 +248,43 @@ impl ServerHandle {
                     None => Ok(result),
                 };
             }
-            let kind = result.get("resultType");
-            match kind.as_ref().and_then(RawJson::text).as_deref() {
-                None | Some("complete") => return Ok(strip_protocol_members(&result)),
-                Some("input_required") => params_to_send = params_with_answers(call, &result).await?,
-                Some("task") if call.tool.is_some() => return driver.follow(result).await,
-                Some(unknown) => {
-                    let unknown = clipped(unknown, 80);
-                    return Err(tool_failure(format_args!(
-                        "the server's result has the unknown type '{unknown}'"
-                    )));
-                }
+            match ResultType::of(&result) {
+                ResultType::Complete => return Ok(strip_protocol_members(result)),
+                ResultType::InputRequired => params_to_send = params_with_answers(call, &result).await?,
+                ResultType::Task if call.tool.is_some() => return driver.follow(result).await,
+                ResultType::Task => return Err(unknown_result_type("task")),
+                ResultType::Unknown(unknown) => return Err(unknown_result_type(&unknown)),
             }
         }
         Err(tool_failure("the server kept requiring input"))
     }
 
-    fn options(&self, call: &ServerCall<'_>) -> RequestOptions {
+    fn options(&self, era: Era, call: &ServerCall<'_>) -> RequestOptions {
         let context = call.context;
-        let declared = match &context.client {
-            None => Some(RawJson::empty_object()),
-            Some(client) => client.request_meta().and_then(|meta| meta.get(meta::CLIENT_CAPABILITIES)),
+        // A session has the capabilities and the log level that it began with.
+        let (capabilities, log_level) = match era {
+            Era::Session => (None, None),
+            Era::Stateless => (Self::capabilities(call), self.log_level(context)),
         };
-        let capabilities = match call.tool {
+        // Progress is requested only for a caller with a client.
+        let has_progress = context.client.is_some();
+        let meta = call.meta.clone();
+        RequestOptions { capabilities, log_level, meta, has_progress, ..RequestOptions::default() }
+    }
+
+    /// Returns the capabilities to declare for a call; `None` for those of the connection.
+    fn capabilities(call: &ServerCall<'_>) -> Option<RawJson> {
+        let declared = match &call.context.client {
+            None => Some(RawJson::empty_object()),
+            Some(client) => client.request_meta().and_then(|meta| meta.capabilities.clone()),
+        };
+        match call.tool {
             Some(_) => {
-                Some(tasks::with_task_capability(declared.unwrap_or_else(client_capabilities), context))
+                let declared = declared.unwrap_or_else(client_capabilities);
+                Some(tasks::with_task_capability(declared, call.context))
             }
             None => declared,
-        };
-        RequestOptions { capabilities, log_level: self.log_level(context), ..RequestOptions::default() }
+        }
     }
 
     /// Returns the minimum log level to request for a call.
@@ -360,9 +358,33 @@ impl ServerHandle {
     }
 }
 
+/// The type of a result in the stateless era.
+enum ResultType {
+    Complete,
+    InputRequired,
+    Task,
+    Unknown(String),
+}
+
+impl ResultType {
+    fn of(result: &RawJson) -> Self {
+        let kind = result.get("resultType");
+        match kind.as_ref().and_then(RawJson::text).as_deref() {
+            None | Some("complete") => Self::Complete,
+            Some("input_required") => Self::InputRequired,
+            Some("task") => Self::Task,
+            Some(unknown) => Self::Unknown(clipped(unknown, 80).into_owned()),
+        }
+    }
+}
+
+fn unknown_result_type(name: &str) -> AttemptError {
+    tool_failure(format_args!("the server's result has the unknown type '{name}'"))
+}
+
 /// Returns the log level that a caller requests.
 fn requested_log_level(client: &dyn pegboard_core::client::Client) -> Option<LogLevel> {
-    client.request_meta()?.get(meta::LOG_LEVEL)?.read().ok()
+    client.request_meta()?.log_level.as_ref()?.read().ok()
 }
 
 pub(super) fn tool_failure(problem: impl std::fmt::Display) -> AttemptError {
@@ -420,10 +442,15 @@ pub(super) async fn collect_answers(
 }
 
 /// Returns a result without the members that the stateless protocol adds to every result.
-pub(super) fn strip_protocol_members(result: &RawJson) -> RawJson {
-    let own = result.get("_meta").filter(|own| own.get(meta::SERVER_INFO).is_some());
-    let Some(own) = own else { return result.without("resultType") };
-    let rest = own.without(meta::SERVER_INFO);
-    let rest = Some(&rest).filter(|rest| !rest.is_empty());
-    result.with_all(&[("resultType", None), ("_meta", rest)])
+pub(super) fn strip_protocol_members(result: RawJson) -> RawJson {
+    let own = result.get("_meta").map(|own| {
+        let rest = own.without(meta::SERVER_INFO);
+        let is_changed = rest.as_bytes().len() < own.as_bytes().len();
+        (rest, is_changed)
+    });
+    match own {
+        Some((rest, true)) if rest.is_empty() => result.remove(&["resultType", "_meta"]),
+        Some((rest, true)) => result.with_all(&[("resultType", None), ("_meta", Some(&rest))]),
+        Some((_, false)) | None => result.remove(&["resultType"]),
+    }
 }

@@ -1,12 +1,14 @@
 //! In-flight calls of one connection, and the routing of requests and notifications from the server to their
 //! callers.
 
-use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use foldhash::HashMap;
 use futures_util::future::{BoxFuture, FutureExt, ready};
+use parking_lot::Mutex;
 use pegboard_core::call::CallContext;
 use pegboard_core::client::{AskError, Client, InputRequest, InputRequests, Notice, ProgressUpdate};
 use pegboard_core::provider::ProviderUpdate;
@@ -15,7 +17,7 @@ use pegboard_json::RawJson;
 use pegboard_wire::era::meta;
 use pegboard_wire::{Id, InboundHandler, InboundRequest, Notification, Request, RpcError, code};
 use tokio::sync::{Notify, watch};
-use tokio::time;
+use tokio::time::{self, Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::list::ListKind;
@@ -37,7 +39,9 @@ pub(super) const AMBIGUOUS_REQUESTS_WARNING: &str = "the server sends requests t
 pub(super) struct InFlightCalls(Arc<InFlightState>);
 
 struct InFlightState {
-    calls: watch::Sender<InFlightTable>,
+    calls: Mutex<InFlightTable>,
+    /// Notified when an entry changes.
+    changed: Notify,
     /// Signals changed lists, in the order of [`ListKind::ALL`].
     changed_lists: [Notify; 4],
     updates: ServerUpdates,
@@ -51,12 +55,13 @@ struct InFlightState {
 }
 
 /// In-flight calls by a local key.
-#[derive(Default)]
 struct InFlightTable {
     next: u64,
     /// No further calls are accepted.
     is_closed: bool,
     entries: HashMap<u64, InFlightCall>,
+    /// Time since which there are no entries, if there are none.
+    idle_since: Instant,
 }
 
 #[derive(Clone)]
@@ -125,18 +130,23 @@ impl InFlightGuard {
     }
 
     fn update(&self, update: impl FnOnce(&mut InFlightCall)) {
-        self.in_flight.0.calls.send_modify(|calls| {
-            if let Some(call) = calls.entries.get_mut(&self.key) {
-                update(call);
-            }
-        });
+        if let Some(call) = self.in_flight.0.calls.lock().entries.get_mut(&self.key) {
+            update(call);
+        }
+        self.in_flight.0.changed.notify_waiters();
     }
 }
 
 impl Drop for InFlightGuard {
     fn drop(&mut self) {
-        let mut ended = None;
-        self.in_flight.0.calls.send_modify(|calls| ended = calls.entries.remove(&self.key));
+        let ended = {
+            let mut calls = self.in_flight.0.calls.lock();
+            let ended = calls.entries.remove(&self.key);
+            if calls.entries.is_empty() {
+                calls.idle_since = Instant::now();
+            }
+            ended
+        };
         if let Some(signals) = ended.and_then(|call| call.signals) {
             signals.ended.cancel();
         }
@@ -155,7 +165,13 @@ impl InFlightCalls {
     /// that names no call.
     pub(super) fn new(sends_ambiguous_requests: Arc<AtomicBool>, updates: ServerUpdates) -> Self {
         Self(Arc::new(InFlightState {
-            calls: watch::Sender::default(),
+            calls: Mutex::new(InFlightTable {
+                next: 0,
+                is_closed: false,
+                entries: HashMap::default(),
+                idle_since: Instant::now(),
+            }),
+            changed: Notify::new(),
             changed_lists: std::array::from_fn(|_| Notify::new()),
             updates,
             acknowledged: watch::Sender::default(),
@@ -184,53 +200,48 @@ impl InFlightCalls {
         client: Option<Arc<dyn Client>>,
         session: Option<SessionExtensions>,
     ) -> Option<InFlightGuard> {
-        let mut call = InFlightCall { key: 0, kind, client, session, id: None, task: None, signals: None };
-        let mut key = 0;
-        let is_admitted = self.0.calls.send_if_modified(|calls| {
-            if !calls.is_closed {
-                key = calls.next;
-                calls.next += 1;
-                call.key = key;
-                calls.entries.insert(key, call);
-            }
-            !calls.is_closed
-        });
-        is_admitted.then(|| InFlightGuard { in_flight: self.clone(), key })
+        let mut calls = self.0.calls.lock();
+        if calls.is_closed {
+            return None;
+        }
+        let key = calls.next;
+        calls.next += 1;
+        let call = InFlightCall { key, kind, client, session, id: None, task: None, signals: None };
+        calls.entries.insert(key, call);
+        Some(InFlightGuard { in_flight: self.clone(), key })
     }
 
     /// Returns `true` if there are no entries.
     pub(super) fn is_idle(&self) -> bool {
-        self.0.calls.borrow().entries.is_empty()
+        self.0.calls.lock().entries.is_empty()
     }
 
     /// Returns `true` while a call is in flight.
     pub(super) fn is_busy(&self) -> bool {
-        self.0.calls.borrow().active_calls().next().is_some()
+        self.0.calls.lock().active_calls().next().is_some()
     }
 
     /// Returns `true` while a call of another session is in flight.
     pub(super) fn is_busy_for_others(&self, session: &SessionExtensions) -> bool {
         let is_own = |call: &InFlightCall| call.session.as_ref().is_some_and(|of| of.is_same(session));
-        self.0.calls.borrow().active_calls().any(|call| !is_own(call))
+        self.0.calls.lock().active_calls().any(|call| !is_own(call))
     }
 
     /// Waits until there have been no entries for `time`. After that no more are accepted.
     pub(super) async fn idle_for(&self, time: Duration) {
-        let mut calls = self.0.calls.subscribe();
-        loop {
-            // The sender lives as long as `self`.
-            let _ = calls.wait_for(|calls| calls.entries.is_empty()).await;
-            if time::timeout(time, calls.changed()).await.is_err() && self.close_if_idle() {
-                return;
-            }
+        while let Some(next_check) = self.close_if_idle_for(time) {
+            time::sleep_until(next_check).await;
         }
     }
 
-    fn close_if_idle(&self) -> bool {
-        self.0.calls.send_if_modified(|calls| {
-            calls.is_closed = calls.entries.is_empty();
-            calls.is_closed
-        })
+    /// Closes the table if there have been no entries for `time`; otherwise returns the time of the next
+    /// check. Calls need not report that they end: what ends now is idle no earlier.
+    fn close_if_idle_for(&self, time: Duration) -> Option<Instant> {
+        let mut calls = self.0.calls.lock();
+        let now = Instant::now();
+        let idle_since = if calls.entries.is_empty() { calls.idle_since } else { now };
+        calls.is_closed = idle_since + time <= now && calls.entries.is_empty();
+        (!calls.is_closed).then_some(idle_since + time)
     }
 
     /// Records that a list has changed.
@@ -296,12 +307,11 @@ impl InFlightCalls {
             "notifications/tasks/status" => {
                 let id = notification.params.as_ref().and_then(|params| params.get("taskId"));
                 let id = id.and_then(|id| id.read::<String>().ok());
-                self.0.calls.send_modify(|calls| {
-                    let mut calls = calls.entries.values_mut();
-                    if let Some(call) = calls.find(|call| call.task.is_some() && call.task == id) {
-                        call.signals().task_change.notify_one();
-                    }
-                });
+                let mut calls = self.0.calls.lock();
+                let mut calls = calls.entries.values_mut();
+                if let Some(call) = calls.find(|call| call.task.is_some() && call.task == id) {
+                    call.signals().task_change.notify_one();
+                }
             }
             _ => {
                 let changed: Vec<ListKind> =
@@ -339,7 +349,7 @@ impl InFlightCalls {
 
     /// Finds the call that a message belongs to, given the request it is related to, if any.
     fn match_call(&self, related: Option<&Id>) -> CallMatch {
-        let calls = self.0.calls.borrow();
+        let calls = self.0.calls.lock();
         if related.is_some() {
             // A message about an ended call goes to no other call.
             let call = calls.active_calls().find(|call| call.id.as_ref() == related);
@@ -357,33 +367,36 @@ impl InFlightCalls {
     /// Waits briefly until the call with this request id is registered.
     async fn wait_for_request_id(&self, related: Option<&Id>) {
         if related.is_some() {
-            let mut calls = self.0.calls.subscribe();
-            let has_id =
-                |calls: &InFlightTable| calls.entries.values().any(|call| call.id.as_ref() == related);
             // On timeout the call has ended.
-            let _ = time::timeout(CALL_LOOKUP_TIMEOUT, calls.wait_for(has_id)).await;
+            self.find_call(|call| call.id.as_ref() == related).await;
         }
+    }
+
+    /// Returns the first call that fits. Waits briefly until there is one.
+    async fn find_call(&self, fits: impl Fn(&InFlightCall) -> bool) -> Option<InFlightCall> {
+        let finding = async {
+            loop {
+                let mut changed = pin!(self.0.changed.notified());
+                changed.as_mut().enable();
+                let found = self.0.calls.lock().active_calls().find(|call| fits(call)).cloned();
+                match found {
+                    Some(call) => return call,
+                    None => changed.await,
+                }
+            }
+        };
+        time::timeout(CALL_LOOKUP_TIMEOUT, finding).await.ok()
     }
 
     /// Returns the call of a task. Waits briefly, because the request may overtake the registration of the
     /// task.
     async fn find_task_call(&self, id: &str) -> Option<InFlightCall> {
-        let mut calls = self.0.calls.subscribe();
-        let find = |calls: &InFlightTable| {
-            calls.active_calls().find(|call| call.task.as_deref() == Some(id)).cloned()
-        };
-        let known = time::timeout(CALL_LOOKUP_TIMEOUT, calls.wait_for(|calls| find(calls).is_some()))
-            .await
-            .ok()?
-            .ok()?;
-        find(&known)
+        self.find_call(|call| call.task.as_deref() == Some(id)).await
     }
 
     /// Returns the signals of a call; `None` if it has ended.
     fn signals_of(&self, key: u64) -> Option<Arc<CallSignals>> {
-        let mut signals = None;
-        self.0.calls.send_modify(|calls| signals = calls.entries.get_mut(&key).map(InFlightCall::signals));
-        signals
+        self.0.calls.lock().entries.get_mut(&key).map(InFlightCall::signals)
     }
 
     async fn handle_request(self, inbound: InboundRequest) -> Result<RawJson, RpcError> {

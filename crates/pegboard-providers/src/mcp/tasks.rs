@@ -105,6 +105,11 @@ pub(super) fn with_task_capability(capabilities: RawJson, context: &CallContext)
 static TASK_CAPABILITIES: LazyLock<RawJson> = LazyLock::new(|| with_extension(&client_capabilities()));
 
 fn with_extension(capabilities: &RawJson) -> RawJson {
+    static WITHOUT_OTHERS: LazyLock<RawJson> =
+        LazyLock::new(|| RawJson::from(json!({"extensions": {EXTENSION: {}}})));
+    if capabilities.is_empty() {
+        return WITHOUT_OTHERS.clone();
+    }
     let extensions = capabilities.get("extensions").filter(RawJson::is_object);
     let extensions = extensions.unwrap_or_else(RawJson::empty_object);
     capabilities.with("extensions", &extensions.with(EXTENSION, &RawJson::empty_object()))
@@ -361,7 +366,7 @@ fn inline_result(task: &RawJson) -> Result<RawJson, AttemptError> {
         return Err(AttemptError::Failed(RequestError::Rpc(error)));
     }
     match task.get("result") {
-        Some(result) if result.is_object() => Ok(strip_protocol_members(&result)),
+        Some(result) if result.is_object() => Ok(strip_protocol_members(result)),
         _ => Err(tool_failure("the server's task ended without a result")),
     }
 }

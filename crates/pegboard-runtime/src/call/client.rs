@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
 use pegboard_core::client::{
-    AskError, Client, InputRequests, InputResponses, NoClient, Notice, SamplingSupport,
+    AskError, Client, ClientMeta, InputRequests, InputResponses, NoClient, Notice, SamplingSupport,
 };
 use pegboard_core::task::{TaskMode, clamp_lifetime};
 use pegboard_core::text::clipped;
-use pegboard_json::RawJson;
 use tokio::time::{self, Instant};
 
 use super::active::ActiveCall;
@@ -46,7 +45,7 @@ impl Client for ActiveCall {
         self.client().notify(notice);
     }
 
-    fn request_meta(&self) -> Option<RawJson> {
+    fn request_meta(&self) -> Option<&ClientMeta> {
         self.client().request_meta()
     }
 

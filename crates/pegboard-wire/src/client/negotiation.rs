@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use ::http::HeaderMap;
 use tokio::time;
 
 use super::{ClientOptions, ServerDescription};
@@ -104,7 +105,8 @@ async fn discover(connection: &Connection, options: &ClientOptions) -> Result<Pe
         .with(meta::CLIENT_INFO, &options.info)
         .with(meta::CLIENT_CAPABILITIES, &options.capabilities);
     let params = RawJson::empty_object().with("_meta", &own);
-    let mirrored = headers::for_request(revision, "server/discover", None, &[]);
+    let mut mirrored = HeaderMap::new();
+    headers::add_for_request(&mut mirrored, revision, "server/discover", None, None);
     connection.request_with("server/discover", Some(params), None, mirrored).await
 }
 

@@ -2,8 +2,12 @@
 
 use bytes::{Bytes, BytesMut};
 
-/// Maximum number of bytes preallocated on the strength of a `Content-Length` header.
-const MAX_PREALLOCATED_BYTES: usize = 256 * 1024;
+/// Maximum number of bytes preallocated on the strength of a `Content-Length` header. Memory that is not
+/// written is only reserved.
+const MAX_PREALLOCATED_BYTES: usize = 4 * 1024 * 1024;
+
+/// Space behind the body for members that are appended to it.
+const SPACE_BEHIND: usize = 512;
 
 /// A body read chunk by chunk, up to a size limit: not copied if it arrives in one chunk.
 pub(crate) struct BodyBuffer {
@@ -35,7 +39,7 @@ impl BodyBuffer {
         }
         if self.rest.is_empty() {
             let promised = usize::try_from(self.promised).unwrap_or(usize::MAX).min(MAX_PREALLOCATED_BYTES);
-            self.rest.reserve(promised.max(n_bytes + chunk.len()));
+            self.rest.reserve(promised.max(n_bytes + chunk.len()) + SPACE_BEHIND);
             self.rest.extend_from_slice(&std::mem::take(&mut self.first));
         }
         self.rest.extend_from_slice(&chunk);

@@ -30,6 +30,7 @@ use crate::http::client::endpoint::HttpEndpoint;
 use crate::http::client::response::HttpResponse;
 use crate::http::client::send_order::{MessageTurn, SendOrder, SendTurn};
 use crate::http::client::session::HttpClientSession;
+use crate::http::headers;
 use crate::link::{CAPACITY, CLOSE_TIMEOUT, CancelRequest, Letter, Link, LinkKind, TransportError};
 use crate::message::Message;
 
@@ -123,7 +124,7 @@ impl HttpTransport {
     async fn send_oneway(&self, message: &Message, headers: &HeaderMap) -> Option<HttpResponse> {
         let own = |all: &mut HeaderMap| {
             self.session.add_to(all);
-            all.extend(headers.clone());
+            headers::set_all(all, headers);
         };
         self.endpoint.send_oneway(own, message.encode()).await
     }

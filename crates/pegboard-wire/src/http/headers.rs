@@ -53,26 +53,47 @@ pub(crate) fn name_member(method: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns the headers of a stateless request. `parameters` lists the mirrored arguments.
-pub fn for_request(
+/// Adds the headers of a stateless request to its own, which take precedence. `parameters` lists the mirrored
+/// arguments.
+pub(crate) fn add_for_request(
+    headers: &mut HeaderMap,
     revision: Revision,
     method: &str,
     params: Option<&RawJson>,
-    parameters: &[HeaderParameter],
-) -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(revision.as_str()));
-    headers.insert(METHOD, encode_value(method));
+    parameters: Option<&[HeaderParameter]>,
+) {
+    let mut add = |name: HeaderName, value: HeaderValue| {
+        headers.entry(name).or_insert(value);
+    };
+    add(PROTOCOL_VERSION, HeaderValue::from_static(revision.as_str()));
+    add(METHOD, method_value(method));
     let name = name_member(method).and_then(|member| params?.get(member));
     if let Some(name) = name.as_ref().and_then(RawJson::text) {
-        headers.insert(NAME, encode_value(&name));
+        add(NAME, encode_value(&name));
     }
-    for parameter in parameters {
+    for parameter in parameters.into_iter().flatten() {
         if let (Some(name), Some((value, _))) = (parameter.name(), header_argument(params, &parameter.path)) {
-            headers.insert(name, encode_value(&value));
+            add(name, encode_value(&value));
         }
     }
-    headers
+}
+
+/// Sets the headers of `own`, in place of those with the same names.
+pub(crate) fn set_all(headers: &mut HeaderMap, own: &HeaderMap) {
+    let mut last = None;
+    for (name, value) in own {
+        if last == Some(name) {
+            headers.append(name.clone(), value.clone());
+        } else {
+            headers.insert(name.clone(), value.clone());
+        }
+        last = Some(name);
+    }
+}
+
+/// Encodes a method; the one of every call needs no allocation.
+fn method_value(method: &str) -> HeaderValue {
+    if method == "tools/call" { HeaderValue::from_static("tools/call") } else { encode_value(method) }
 }
 
 /// Rejects a stateless request with headers that contradict its body.

@@ -248,8 +248,8 @@ fn error_response(status: StatusCode, id: Option<Id>, error: RpcError) -> HttpRe
     json(status, Message::response(id, Err(error)).encode())
 }
 
-fn json(status: StatusCode, body: Bytes) -> HttpReply {
-    respond(status, "application/json", ReplyBody::from(body))
+fn json(status: StatusCode, body: impl Into<ReplyBody>) -> HttpReply {
+    respond(status, "application/json", body.into())
 }
 
 /// Returns an event stream response.

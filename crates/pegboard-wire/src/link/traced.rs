@@ -25,8 +25,8 @@ impl MessageTrace {
         Some(Self { peer: Arc::clone(peer) })
     }
 
-    pub(crate) fn sent(&self, message: &Message) {
-        tracing::trace!(target: TARGET, server = %self.peer, direction = "sent", "{}", message_text(message));
+    pub(crate) fn sent(&self, message: &[u8]) {
+        tracing::trace!(target: TARGET, server = %self.peer, direction = "sent", "{}", clipped_text(message));
     }
 
     pub(crate) fn message_received(&self, message: &Message) {
@@ -54,7 +54,10 @@ fn event_text(event: &TransportEvent) -> String {
 }
 
 fn message_text(message: &Message) -> String {
-    let bytes = message.encode();
+    clipped_text(&message.encode())
+}
+
+fn clipped_text(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_LOGGED_BYTES)]).into_owned();
     if bytes.len() > MAX_LOGGED_BYTES { format!("{text}… ({} bytes in total)", bytes.len()) } else { text }
 }

@@ -46,6 +46,9 @@ impl ByteSink for SingleLine<'_> {
 /// Beginning of every message.
 const START: &[u8] = br#"{"jsonrpc":"2.0""#;
 
+/// Text before the result of a response.
+const RESULT: &[u8] = br#","result":"#;
+
 /// Returns the encoded length of a message.
 pub(super) fn length(message: &Message) -> usize {
     let mut length = LengthCounter::default();
@@ -69,7 +72,7 @@ pub(super) fn message(message: &Message, sink: &mut impl ByteSink) {
             id(response.id.as_ref(), sink);
             match &response.result {
                 Ok(result) => {
-                    sink.put(br#","result":"#);
+                    sink.put(RESULT);
                     sink.put(result.as_bytes());
                 }
                 Err(problem) => {
@@ -82,6 +85,20 @@ pub(super) fn message(message: &Message, sink: &mut impl ByteSink) {
     };
     sink.put(&extra.0);
     sink.put(b"}");
+}
+
+/// Encodes the text of a response before its result. Behind the result it is closed by a brace.
+pub(super) fn before_result(request_id: &Id, sink: &mut impl ByteSink) {
+    sink.put(START);
+    id(Some(request_id), sink);
+    sink.put(RESULT);
+}
+
+/// Encodes the text of a request before its parameters.
+pub(super) fn before_params(request_id: i64, method: &str, sink: &mut impl ByteSink) {
+    sink.put(START);
+    id(Some(&Id::Number(request_id)), sink);
+    call(method, None, sink);
 }
 
 /// Encodes a request.
@@ -139,7 +156,7 @@ fn call(method: &str, params: Option<&RawJson>, sink: &mut impl ByteSink) {
     }
 }
 
-fn number(number: i64, sink: &mut impl ByteSink) {
+pub(super) fn number(number: i64, sink: &mut impl ByteSink) {
     if number < 0 {
         sink.put(b"-");
     }

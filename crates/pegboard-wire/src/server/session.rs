@@ -190,7 +190,7 @@ impl ServerSession {
                             "resources/subscribe" => lock_state(&session_state).subscribe(&params),
                             _ => {}
                         }
-                        return Ok(strip_stateless_fields(&result));
+                        return Ok(strip_stateless_fields(result));
                     }
                     ServiceReply::InputRequired { input_requests, state: next_state } => {
                         check_capabilities(&client, &input_requests)?;
@@ -294,10 +294,10 @@ fn lock_state(state: &Mutex<ServerSessionState>) -> MutexGuard<'_, ServerSession
 
 /// Removes the fields of the stateless era from a result. Before it, structured content was an object or
 /// absent, and clients reject the whole result otherwise.
-fn strip_stateless_fields(result: &RawJson) -> RawJson {
+fn strip_stateless_fields(result: RawJson) -> RawJson {
     let has_object = result.get("structuredContent").is_none_or(|data| data.is_object());
-    let stripped = [("resultType", None), ("ttlMs", None), ("cacheScope", None), ("structuredContent", None)];
-    result.with_all(if has_object { &stripped[..3] } else { &stripped })
+    let stripped = ["resultType", "ttlMs", "cacheScope", "structuredContent"];
+    result.remove(if has_object { &stripped[..3] } else { &stripped })
 }
 
 /// Notifies the client of changes until its connection closes.

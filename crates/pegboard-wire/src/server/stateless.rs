@@ -62,7 +62,7 @@ async fn answer(
             if let Some(extra_meta) = server.service.extra_meta(&request_meta.client) {
                 discovered = discovered.with("_meta", &extra_meta);
             }
-            Ok(with_required_fields(&discovered, &request.method, &description.info))
+            Ok(with_required_fields(discovered, &request.method, &description.info))
         }
         "subscriptions/listen" => subscription::listen(&server, &request, &describe(), &peer).await,
         _ => {
@@ -96,7 +96,7 @@ async fn answer(
                     input_required(&input_requests, state.map(sign))
                 }
             };
-            Ok(with_required_fields(&result, &request.method, &server.service.info()))
+            Ok(with_required_fields(result, &request.method, &server.service.info()))
         }
     }
 }
@@ -188,23 +188,30 @@ fn input_required(input_requests: &RawJson, signed: Option<String>) -> RawJson {
 }
 
 /// Adds the fields that the stateless era requires of every result, where the service left them out.
-fn with_required_fields(result: &RawJson, method: &str, info: &RawJson) -> RawJson {
+fn with_required_fields(result: RawJson, method: &str, info: &RawJson) -> RawJson {
     let [result_type, ttl, scope, own] = result.get_all(["resultType", "ttlMs", "cacheScope", "_meta"]);
     let literal = |text: &'static str| RawJson::trusted(Bytes::from_static(text.as_bytes()));
-    let result_type = result_type.is_none().then(|| literal("\"complete\""));
     let is_cacheable = CACHEABLE.contains(&method);
-    let ttl = (is_cacheable && ttl.is_none()).then(|| literal("0"));
-    let scope = (is_cacheable && scope.is_none()).then(|| literal("\"private\""));
-    let own = own.unwrap_or_else(RawJson::empty_object);
-    let own = own.get(meta::SERVER_INFO).is_none().then(|| own.with(meta::SERVER_INFO, info));
-    let added = [("resultType", &result_type), ("ttlMs", &ttl), ("cacheScope", &scope), ("_meta", &own)];
-    let mut changes = [("", None); 4];
-    let mut n_changes = 0;
-    for (name, value) in added {
-        if value.is_some() {
-            changes[n_changes] = (name, value.as_ref());
-            n_changes += 1;
+    let added = [
+        ("resultType", result_type.is_none().then(|| literal("\"complete\""))),
+        ("ttlMs", (is_cacheable && ttl.is_none()).then(|| literal("0"))),
+        ("cacheScope", (is_cacheable && scope.is_none()).then(|| literal("\"private\""))),
+        ("_meta", own.is_none().then(|| RawJson::object(&[(meta::SERVER_INFO, info)]))),
+    ];
+    let own = own.filter(|own| own.get(meta::SERVER_INFO).is_none());
+    let result = match own {
+        Some(own) => result.with("_meta", &own.with(meta::SERVER_INFO, info)),
+        None => result,
+    };
+    // Nothing shares the result any more, so that it is extended in place.
+    drop((result_type, ttl, scope));
+    let mut members = [("", info); 4];
+    let mut n_members = 0;
+    for (name, value) in &added {
+        if let Some(value) = value {
+            members[n_members] = (*name, value);
+            n_members += 1;
         }
     }
-    result.with_all(&changes[..n_changes])
+    result.append(&members[..n_members])
 }

@@ -7,10 +7,11 @@ use std::sync::{Arc, LazyLock, OnceLock};
 
 use futures_util::future::{BoxFuture, FutureExt};
 use parking_lot::{Mutex, MutexGuard};
-use pegboard_core::client::{AskError, Client, InputRequest, InputRequests, InputResponses, Notice};
+use pegboard_core::client::{
+    AskError, Client, ClientMeta, InputRequest, InputRequests, InputResponses, Notice,
+};
 use pegboard_json::RawJson;
 use pegboard_runtime::{CallId, CallStarted};
-use pegboard_wire::era::meta;
 use serde_json::{Map, Value, json};
 use tokio::sync::{mpsc, oneshot};
 
@@ -22,11 +23,10 @@ const ELICITATION_METHOD: &str = "elicitation/create";
 
 /// Capabilities and log level that servers see for a subscriber: it supports form and URL elicitation and
 /// reads the log.
-static CLIENT_META: LazyLock<RawJson> = LazyLock::new(|| {
-    RawJson::from(json!({
-        meta::CLIENT_CAPABILITIES: {"elicitation": {"form": {}, "url": {}}},
-        meta::LOG_LEVEL: "info",
-    }))
+static CLIENT_META: LazyLock<ClientMeta> = LazyLock::new(|| ClientMeta {
+    capabilities: Some(RawJson::from(json!({"elicitation": {"form": {}, "url": {}}}))),
+    log_level: Some(RawJson::of("info")),
+    custom: None,
 });
 
 /// Calls with a subscriber, by call id.
@@ -188,7 +188,7 @@ impl Client for CallSubscriber {
         .boxed()
     }
 
-    fn request_meta(&self) -> Option<RawJson> {
-        Some(CLIENT_META.clone())
+    fn request_meta(&self) -> Option<&ClientMeta> {
+        Some(&CLIENT_META)
     }
 }

@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use http::{HeaderMap, StatusCode};
 use tokio::task::coop;
 
-use crate::connection::ConnectionShared;
+use crate::connection::{ConnectionShared, OutgoingRequest};
 use crate::era::Era;
 use crate::http::client::HttpTransport;
 use crate::http::client::endpoint::{self, ErrorResponse, ResponseBodyKind, SseStream, SseStreamError};
@@ -15,9 +15,10 @@ use crate::http::client::listen::StreamCursor;
 use crate::http::client::response::HttpResponse;
 use crate::http::client::send_order::SendTurn;
 use crate::http::client::session::without_mirrored_headers;
-use crate::http::headers::SESSION_ID;
+use crate::http::headers::{self, SESSION_ID};
 use crate::link::TransportError;
-use crate::message::{Frame, Message, Request, Response};
+use crate::message::outgoing::EncodedRequest;
+use crate::message::{Frame, Id, Message, Response};
 
 /// Maximum number of consecutive resumptions that deliver no event.
 const MAX_EMPTY_RESUMES: usize = 10;
@@ -26,9 +27,44 @@ const MAX_EMPTY_RESUMES: usize = 10;
 pub(crate) struct HttpCall {
     connection: Arc<ConnectionShared>,
     server: Arc<HttpTransport>,
-    request: Request,
-    era: Era,
+    id: Id,
+    kind: HttpCallKind,
+    encoded: EncodedRequest,
     headers: HeaderMap,
+}
+
+/// The relation of a request to the session of its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum HttpCallKind {
+    /// Starts a session. Must not be cancelled.
+    Initialize,
+    /// Asks which eras the server supports. Not cancelled either.
+    Discover(Era),
+    /// Belongs to the session, and is cancelled by a message.
+    InSession,
+    /// Belongs to no session, and is cancelled by closing its stream.
+    Stateless,
+}
+
+impl HttpCallKind {
+    fn new(era: Era, method: &str) -> Self {
+        match (era, method) {
+            (era, "server/discover") => Self::Discover(era),
+            (Era::Session, "initialize") => Self::Initialize,
+            (Era::Session, _) => Self::InSession,
+            (Era::Stateless, _) => Self::Stateless,
+        }
+    }
+
+    /// Returns `true` if the server may keep the stream of the request.
+    fn is_resumable(self) -> bool {
+        !matches!(self, Self::Stateless | Self::Discover(Era::Stateless))
+    }
+
+    /// Returns `true` if the request is sent with the headers of the session.
+    fn is_in_session(self) -> bool {
+        matches!(self, Self::InSession | Self::Discover(Era::Session))
+    }
 }
 
 /// Outcome of reading a stream.
@@ -41,50 +77,38 @@ impl HttpCall {
     pub(crate) fn new(
         connection: Arc<ConnectionShared>,
         server: Arc<HttpTransport>,
-        request: Request,
-        era: Era,
-        headers: HeaderMap,
+        request: OutgoingRequest<'_>,
     ) -> Self {
-        Self { connection, server, request, era, headers }
+        let OutgoingRequest { id, method, encoded, era, headers, .. } = request;
+        let kind = HttpCallKind::new(era, method);
+        Self { connection, server, id: Id::Number(id), kind, encoded, headers }
     }
 
-    /// Returns `true` if the request starts a session.
-    fn starts_session(&self) -> bool {
-        self.era == Era::Session && &*self.request.method == "initialize"
-    }
-
-    /// Returns `true` if the request is sent with the headers of the session.
-    fn is_in_session(&self) -> bool {
-        self.era == Era::Session && !self.starts_session()
-    }
-
-    /// Returns the headers of the message that cancels the request. There is no such message for a stateless
-    /// request, which is cancelled by closing its stream, nor for `initialize`, which must not be cancelled.
+    /// Returns the headers of the message that cancels the request, if a message does.
     pub(crate) fn cancel_headers(&self) -> Option<HeaderMap> {
-        let is_handshake = &*self.request.method == "server/discover";
-        (self.is_in_session() && !is_handshake).then(|| without_mirrored_headers(self.headers.clone()))
+        (self.kind == HttpCallKind::InSession).then(|| without_mirrored_headers(self.headers.clone()))
     }
 
     /// Sends the request and passes on everything up to its response, or the error that ends it.
     pub(crate) async fn run(self, turn: SendTurn) {
         turn.wait().await;
         let response = self.send().await;
-        self.connection.finish_request(&self.request.id, response);
+        self.connection.finish_request(&self.id, response);
     }
 
     async fn send(&self) -> Result<Response, TransportError> {
         let Ok(permit) = self.server.permits.acquire().await else {
             return Err(TransportError::Closed);
         };
-        let body = Message::encode_request(&self.request);
+        let body = self.encoded.text().clone();
         let own = |headers: &mut HeaderMap| {
-            if self.is_in_session() {
+            if self.kind.is_in_session() {
                 self.server.session.add_to(headers);
             }
-            headers.extend(self.headers.clone());
+            headers::set_all(headers, &self.headers);
         };
-        let has_session_id =
-            self.headers.contains_key(SESSION_ID) || (self.is_in_session() && self.server.session.has_id());
+        let has_session_id = self.headers.contains_key(SESSION_ID)
+            || (self.kind.is_in_session() && self.server.session.has_id());
         let response = self.server.endpoint.post(own, body).await?;
         if !response.status().is_success() {
             let error_response = self.server.endpoint.error_response(response).await;
@@ -97,7 +121,7 @@ impl HttpCall {
             );
             return Err(TransportError::protocol(what));
         }
-        if self.starts_session() {
+        if self.kind == HttpCallKind::Initialize {
             self.server.session.begin(response.headers().get(SESSION_ID).cloned(), &self.headers);
         }
         match endpoint::response_body_kind(&response)? {
@@ -172,7 +196,7 @@ impl HttpCall {
         mut why: TransportError,
     ) -> Result<SseStream, TransportError> {
         loop {
-            if self.era == Era::Stateless
+            if !self.kind.is_resumable()
                 || cursor.last_event_id().is_none()
                 || cursor.n_empty() >= MAX_EMPTY_RESUMES
             {
@@ -220,7 +244,7 @@ impl HttpCall {
                 <[_; 1]>::try_from(self.server.endpoint.messages(error_response.body.clone()))
             && response.result.is_err()
             // An error without a request id concerns the session, if there is one.
-            && response.id.as_ref().map_or(!has_session_id, |id| *id == self.request.id)
+            && response.id.as_ref().map_or(!has_session_id, |id| *id == self.id)
         {
             return Ok(response);
         }
@@ -251,12 +275,10 @@ impl HttpCall {
                     }
                 }
                 Ok(message) => {
-                    let related_request = Some(self.request.id.clone());
+                    let related_request = Some(self.id.clone());
                     self.connection.receive(message, related_request, HeaderMap::new()).await;
                 }
-                Err(problem)
-                    if answer.is_some() || problem.id.as_ref().is_some_and(|id| *id != self.request.id) =>
-                {
+                Err(problem) if answer.is_some() || problem.id.as_ref().is_some_and(|id| *id != self.id) => {
                     tracing::debug!(%problem, "Skipping a malformed message.");
                 }
                 Err(problem) => return Err(TransportError::protocol(problem)),
@@ -267,14 +289,14 @@ impl HttpCall {
 
     fn is_answered_by(&self, response: &Response) -> bool {
         match &response.id {
-            Some(id) => *id == self.request.id,
+            Some(id) => *id == self.id,
             None => response.result.is_err(),
         }
     }
 
     /// Records the protocol version if the response starts a session.
     fn note_revision(&self, response: &Response) {
-        if self.starts_session()
+        if self.kind == HttpCallKind::Initialize
             && let Ok(result) = &response.result
         {
             self.server.session.set_protocol_version(result);

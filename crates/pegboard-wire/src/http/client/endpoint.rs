@@ -44,6 +44,9 @@ const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of body bytes kept in an error.
 const MAX_ERROR_BODY_BYTES: usize = 64 * 1024;
 
+/// Number of headers of a message besides those of its endpoint, usually.
+const MAX_MESSAGE_HEADERS: usize = 6;
+
 /// Content type of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ResponseBodyKind {
@@ -142,6 +145,8 @@ impl HttpEndpoint {
         post_headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         headers.extend(given.clone());
         post_headers.extend(given);
+        // Space for the headers of a message.
+        post_headers.reserve(MAX_MESSAGE_HEADERS);
         Ok(Self { sender, url, headers, post_headers, max_body, max_depth, connect_timeout })
     }
 

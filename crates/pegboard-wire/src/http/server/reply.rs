@@ -14,8 +14,8 @@ pub type HttpReply = Response<ReplyBody>;
 /// The body of a reply.
 #[derive(Debug)]
 pub enum ReplyBody {
-    /// The rest of a complete body.
-    Full(Option<Bytes>),
+    /// The parts of a complete body that are left; written ones are empty.
+    Full([Bytes; 3]),
     /// Any other body, such as an event stream.
     Stream(Body),
 }
@@ -23,13 +23,19 @@ pub enum ReplyBody {
 impl ReplyBody {
     /// Returns a body without bytes.
     pub fn empty() -> Self {
-        Self::Full(None)
+        Self::Full(Default::default())
     }
 }
 
 impl From<Bytes> for ReplyBody {
     fn from(bytes: Bytes) -> Self {
-        Self::Full(Some(bytes).filter(|bytes| !bytes.is_empty()))
+        Self::Full([bytes, Bytes::new(), Bytes::new()])
+    }
+}
+
+impl From<[Bytes; 3]> for ReplyBody {
+    fn from(parts: [Bytes; 3]) -> Self {
+        Self::Full(parts)
     }
 }
 
@@ -54,21 +60,24 @@ impl http_body::Body for ReplyBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         match self.get_mut() {
-            Self::Full(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Self::Full(parts) => {
+                let part = parts.iter_mut().find(|part| !part.is_empty()).map(std::mem::take);
+                Poll::Ready(part.map(|part| Ok(Frame::data(part))))
+            }
             Self::Stream(body) => Pin::new(body).poll_frame(context),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::Full(bytes) => bytes.is_none(),
+            Self::Full(parts) => parts.iter().all(Bytes::is_empty),
             Self::Stream(body) => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Full(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
+            Self::Full(parts) => SizeHint::with_exact(parts.iter().map(Bytes::len).sum::<usize>() as u64),
             Self::Stream(body) => body.size_hint(),
         }
     }

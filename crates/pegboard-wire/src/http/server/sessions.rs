@@ -401,7 +401,8 @@ struct WaitingRequest {
 
 /// The response to a request, or the stream that it became.
 enum RequestOutcome {
-    Response(Bytes),
+    /// The parts of the encoded response.
+    Response([Bytes; 3]),
     /// `None` if the request was cancelled, or ended with its session.
     Stream(Option<Reader>),
 }
@@ -428,9 +429,7 @@ impl WaitingRequest {
             RequestPoll::Waiting | RequestPoll::Ended => None,
         };
         Poll::Ready(match streams.finish(&self.id, result) {
-            Some(result) => {
-                RequestOutcome::Response(Message::response(Some(self.id.clone()), result).encode())
-            }
+            Some(result) => RequestOutcome::Response(Message::encode_response(&self.id, result)),
             None => RequestOutcome::Stream(reader),
         })
     }

@@ -44,7 +44,7 @@ pub(super) async fn answer(
             error_response(status_of(&error), Some(call.id), error)
         }
         Some(StatelessOutput::Response(Ok(result))) => {
-            json(StatusCode::OK, Message::response(Some(call.id), Ok(result)).encode())
+            json(StatusCode::OK, Message::encode_response(&call.id, Ok(result)))
         }
         Some(StatelessOutput::Notification(first)) => events(Body::from_stream(stream::unfold(
             (call.detached(), Some(StatelessOutput::Notification(first))),
