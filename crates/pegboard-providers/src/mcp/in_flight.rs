@@ -9,8 +9,8 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use pegboard_core::call::CallContext;
 use pegboard_core::client::{AskError, Client, InputRequest, InputRequests, Notice, ProgressUpdate};
+use pegboard_core::extensions::Extensions;
 use pegboard_core::provider::ProviderUpdate;
-use pegboard_core::session_extensions::SessionExtensions;
 use pegboard_json::RawJson;
 use pegboard_wire::era::meta;
 use pegboard_wire::{Id, InboundHandler, InboundRequest, Notification, Request, RpcError, code};
@@ -65,7 +65,7 @@ struct InFlightCall {
     kind: InFlightKind,
     client: Option<Arc<dyn Client>>,
     /// Session of the caller, if it has one.
-    session: Option<SessionExtensions>,
+    session: Option<Extensions>,
     /// Id of the request, once known.
     id: Option<Id>,
     /// Id of the task that the server created for the call.
@@ -182,7 +182,7 @@ impl InFlightCalls {
         &self,
         kind: InFlightKind,
         client: Option<Arc<dyn Client>>,
-        session: Option<SessionExtensions>,
+        session: Option<Extensions>,
     ) -> Option<InFlightGuard> {
         let mut call = InFlightCall { key: 0, kind, client, session, id: None, task: None, signals: None };
         let mut key = 0;
@@ -209,7 +209,7 @@ impl InFlightCalls {
     }
 
     /// Returns `true` while a call of another session is in flight.
-    pub(super) fn is_busy_for_others(&self, session: &SessionExtensions) -> bool {
+    pub(super) fn is_busy_for_others(&self, session: &Extensions) -> bool {
         let is_own = |call: &InFlightCall| call.session.as_ref().is_some_and(|of| of.is_same(session));
         self.0.calls.borrow().active_calls().any(|call| !is_own(call))
     }
