@@ -20,7 +20,7 @@ const MAX_BYTES: usize = 256 << 20;
 #[derive(Default)]
 pub(crate) struct ListCache(Mutex<HashMap<ListKey, RawJson>>);
 
-/// Everything that a result depends on, apart from the view and the snapshot.
+/// Key of a result among those of one view and one snapshot.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct ListKey {
     /// Member of the result that holds the list.
