@@ -18,12 +18,12 @@ use crate::arguments::CallArguments;
 use crate::client::{Client, NoClient};
 use crate::entry::ToolEntry;
 use crate::error::{CallError, Executed};
+use crate::extensions::Extensions;
 use crate::handler;
 use crate::id::{ServerName, ToolId};
 use crate::model::OutputReader;
 use crate::output::Output;
 use crate::recorder::{AgentRecorder, NoopRecorder};
-use crate::session_extensions::SessionExtensions;
 use crate::store::OutputHandle;
 use crate::trace::TraceParent;
 use crate::validation::Violation;
@@ -47,7 +47,7 @@ pub trait Invoker: Send + Sync {
     }
 
     /// Returns the extensions of the session that the calls belong to, if there is a persistent one.
-    fn extensions(&self) -> Option<&SessionExtensions> {
+    fn extensions(&self) -> Option<&Extensions> {
         None
     }
 

@@ -9,14 +9,17 @@
 //! - `surface`: the tools that a profile lists and the meaning of a call, one file per surface;
 //! - `meta`: the meta-tools that find and call all other tools, one file per tool;
 //! - `agents`: servers as agents, and their tools as modes;
+//! - `list_cache`: encoded results of list requests;
 //! - `resource_index` and `resources`: prompts, resources, completions and subscriptions;
 //! - `client_request`: one client request, forwarded to the runtime and answered.
 
 mod agents;
 pub mod api;
+mod catalogue_memo;
 mod client_request;
 mod gateway;
 mod instructions;
+mod list_cache;
 mod meta;
 mod profile;
 mod profile_service;

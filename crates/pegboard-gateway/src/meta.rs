@@ -22,9 +22,14 @@ pub(crate) trait MetaTool: Send + Sync + 'static {
     /// Definition of the tool; `None` if the runtime lacks what it needs.
     fn definition(&self, caller: &Caller) -> Option<RawJson>;
 
-    /// Definition of the tool for a list; `None` if it is of no use to the caller yet.
+    /// Returns `true` if the tool is of use to the caller of a list.
+    fn is_listed(&self, _request: &ListRequest<'_>) -> bool {
+        true
+    }
+
+    /// Definition of the tool for a list.
     fn definition_for(&self, request: &ListRequest<'_>) -> Option<RawJson> {
-        self.definition(request.caller)
+        if self.is_listed(request) { self.definition(request.caller) } else { None }
     }
 
     /// Executes a call of the tool.

@@ -8,8 +8,12 @@ use pegboard_core::id::ToolboxName;
 use pegboard_core::settings::AutoOpen;
 use pegboard_core::settings::gateway::{Expose, Profile};
 use pegboard_runtime::catalogue::{CatalogueTool, OutputSchemas, Snapshot, ToolboxScope};
-use pegboard_runtime::toolbox::ConfiguredToolbox;
+use pegboard_runtime::toolbox::{ConfiguredToolbox, ListingProgress};
 use pegboard_runtime::{Caller, CallerOptions, Runtime, SessionMode};
+
+use crate::catalogue_memo::CatalogueMemo;
+use crate::list_cache::ListCache;
+use crate::resource_index::ResourceIndex;
 
 /// A profile at run time, for one principal.
 pub(crate) struct ActiveProfile {
@@ -23,7 +27,7 @@ pub(crate) struct ActiveProfile {
 }
 
 /// View of the catalogue that a profile exposes. Immutable; a reload replaces it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 pub(crate) struct ProfileView {
     pub(crate) expose: Expose,
     /// Toolboxes that exist for its clients; `None` for all.
@@ -33,6 +37,15 @@ pub(crate) struct ProfileView {
     /// Toolboxes with directly listed tools.
     pub(crate) listed: BTreeSet<ToolboxName>,
     pub(crate) naming: Naming,
+    /// Values computed from the catalogue. Clones of the view, for other principals, share them.
+    memos: Arc<ViewMemos>,
+}
+
+/// Values computed from the catalogue for one view.
+#[derive(Default)]
+struct ViewMemos {
+    resources: CatalogueMemo<ResourceIndex>,
+    lists: CatalogueMemo<ListCache>,
 }
 
 /// Naming scheme of listed tools.
@@ -64,11 +77,30 @@ impl ProfileView {
             expose: profile.expose,
             pinned: profile.pinned.clone(),
             naming: if profile.transparent { Naming::Transparent } else { Naming::Flat },
+            memos: Arc::default(),
         })
     }
 
-    fn has_toolbox(&self, toolbox: &ToolboxName) -> bool {
+    /// Returns `true` if both expose the same.
+    fn is_same(&self, other: &Self) -> bool {
+        let Self { expose, toolboxes, pinned, listed, naming, memos: _ } = self;
+        (expose, toolboxes, pinned, listed, naming)
+            == (&other.expose, &other.toolboxes, &other.pinned, &other.listed, &other.naming)
+    }
+
+    /// Returns `true` if a toolbox exists in this view.
+    pub(crate) fn has_toolbox(&self, toolbox: &ToolboxName) -> bool {
         self.toolboxes.as_ref().is_none_or(|toolboxes| toolboxes.contains(toolbox))
+    }
+
+    /// Returns the prompts and resources of a catalogue snapshot.
+    pub(crate) fn resource_index(&self, snapshot: &Snapshot) -> Arc<ResourceIndex> {
+        self.memos.resources.get(snapshot, |snapshot| ResourceIndex::build(self, snapshot))
+    }
+
+    /// Returns the encoded lists of a catalogue snapshot.
+    pub(crate) fn lists(&self, snapshot: &Snapshot) -> Arc<ListCache> {
+        self.memos.lists.get(snapshot, |_| ListCache::default())
     }
 }
 
@@ -86,7 +118,7 @@ impl ActiveProfile {
 
     /// Replaces the view; returns `true` if it differs from the old one.
     pub(crate) fn replace_view(&self, view: ProfileView) -> bool {
-        let is_changed = *self.view.load().as_ref() != view;
+        let is_changed = !self.view.load().is_same(&view);
         if is_changed {
             self.view.store(Arc::new(view));
         }
@@ -115,6 +147,12 @@ impl ActiveProfile {
         let mut toolboxes = self.runtime.toolboxes();
         toolboxes.retain(|toolbox| self.has_toolbox(&toolbox.name));
         toolboxes
+    }
+
+    /// Returns the progress of the listings of its servers.
+    pub(crate) fn listing_progress(&self) -> ListingProgress {
+        let view = self.view.load();
+        self.runtime.listing_progress(|toolbox| view.has_toolbox(toolbox))
     }
 
     /// Returns `true` if a toolbox exists in this profile.

@@ -1,6 +1,5 @@
 //! One profile as an MCP service, for clients of both eras.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Duration;
 
@@ -22,6 +21,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::client_request::ClientRequest;
 use crate::client_request::suspended::SuspendedCalls;
+use crate::list_cache::{EraFields, ListContent, ListKey};
+use crate::meta::TOOL_OUTPUT;
 use crate::profile::{ActiveProfile, ProfileView};
 use crate::resource_index::ListedItems;
 use crate::resources::{ResourceMethod, ResourceRequest, ResourceService};
@@ -44,7 +45,7 @@ const PROTOCOL_FIELDS: [&str; 5] =
     ["progressToken", meta::PROTOCOL_VERSION, meta::CLIENT_INFO, meta::CLIENT_CAPABILITIES, meta::LOG_LEVEL];
 
 /// Implementation info of this server.
-static SERVER_INFO: LazyLock<RawJson> = LazyLock::new(|| {
+pub(crate) static SERVER_INFO: LazyLock<RawJson> = LazyLock::new(|| {
     RawJson::from(json!({"name": "pegboard", "title": "Pegboard", "version": env!("CARGO_PKG_VERSION")}))
 });
 
@@ -135,12 +136,13 @@ impl ProfileService {
     }
 
     /// Lists the tools for a caller, after giving servers time to start.
-    fn list(
+    fn list_tools(
         &self,
+        view: Arc<ProfileView>,
         surface: Arc<dyn Surface>,
         caller: Caller,
         era: Era,
-    ) -> BoxFuture<'static, Result<ServiceReply, RpcError>> {
+    ) -> ReplyFuture {
         if surface.follows_catalogue() {
             self.warm_up();
         }
@@ -150,16 +152,14 @@ impl ProfileService {
             if let Some(settled) = settled {
                 settled.await;
             }
-            let tools = surface.list(&ListRequest { caller: &caller, era });
             let ttl = if follows && has_pending_servers(&profile) { Duration::ZERO } else { LIST_TTL };
-            Ok(ServiceReply::Result(match era {
-                Era::Session => RawJson::object(&[("tools", &tools)]),
-                Era::Stateless => RawJson::object(&[
-                    ("tools", &tools),
-                    ("ttlMs", &RawJson::of(&ttl.as_millis())),
-                    ("cacheScope", &RawJson::of("private")),
-                ]),
-            }))
+            // Loaded before the list is made, so that the list of a snapshot is never older than it.
+            let snapshot = profile.runtime.catalogue();
+            let request = ListRequest { caller: &caller, era };
+            let has_tool_output = TOOL_OUTPUT.is_listed(&request);
+            let content = ListContent::Tools { expose: surface.expose(), has_tool_output };
+            let key = ListKey { member: "tools", content, era_fields: EraFields::new(era, ttl) };
+            Ok(ServiceReply::Result(view.lists(&snapshot).get(&key, || surface.list(&request))))
         }
         .boxed()
     }
@@ -219,14 +219,19 @@ impl ProfileService {
     }
 
     /// Lists prompts, resources or templates, after giving servers time to report them.
-    fn list_resources(&self, kind: ListedItems, caller: Caller) -> ReplyFuture {
-        let resources = Arc::clone(&self.resources);
+    fn list_resources(&self, kind: ListedItems, caller: Caller, era: Era) -> ReplyFuture {
         let (settled, profile) = (self.warmup.settled(&self.profile), Arc::clone(&self.profile));
         async move {
             settled.await;
-            let list = resources.list(kind, &caller).await;
+            wait_for_complete_listings(&profile).await;
             let ttl = if has_pending_servers(&profile) { Duration::ZERO } else { LIST_TTL };
-            Ok(ServiceReply::Result(with_cache_hints(&list, ttl)))
+            let (view, snapshot) = (profile.view(), profile.runtime.catalogue());
+            let index = view.resource_index(&snapshot);
+            let toolboxes = index.open_toolboxes(&caller);
+            let content = ListContent::OfToolboxes(toolboxes.clone());
+            let key = ListKey { member: kind.result_key(), content, era_fields: EraFields::new(era, ttl) };
+            let list = || index.list(kind, &toolboxes);
+            Ok(ServiceReply::Result(view.lists(&snapshot).get(&key, list)))
         }
         .boxed()
     }
@@ -315,11 +320,12 @@ impl McpService for ProfileService {
 
     fn call(&self, request: ServerRequest) -> BoxFuture<'static, Result<ServiceReply, RpcError>> {
         let era = request.revision.era();
-        let surface = Arc::clone(self.surfaces().for_client(&request.client));
+        let surfaces = self.surfaces();
+        let surface = Arc::clone(surfaces.for_client(&request.client));
         match &*request.method {
             "tools/list" => {
                 let caller = self.caller(&*surface, request.session.as_ref());
-                self.list(surface, caller, era)
+                self.list_tools(Arc::clone(&surfaces.view), surface, caller, era)
             }
             "tools/call" => {
                 let caller = self.caller(&*surface, request.session.as_ref());
@@ -327,7 +333,7 @@ impl McpService for ProfileService {
             }
             "prompts/list" | "resources/list" | "resources/templates/list" => {
                 let kind = ListedItems::from_method(&request.method);
-                self.list_resources(kind, self.caller(&*surface, request.session.as_ref()))
+                self.list_resources(kind, self.caller(&*surface, request.session.as_ref()), era)
             }
             method if method.starts_with("tasks/") => {
                 let owner = self.caller(&*surface, request.session.as_ref()).owner().to_owned();
@@ -383,12 +389,6 @@ impl McpService for ProfileService {
     }
 }
 
-/// Adds cache hints to a list. The scope is private: another client may see a different list.
-fn with_cache_hints(list: &RawJson, ttl: Duration) -> RawJson {
-    let (ttl, scope) = (RawJson::of(&ttl.as_millis()), RawJson::of("private"));
-    list.with_all(&[("ttlMs", Some(&ttl)), ("cacheScope", Some(&scope))])
-}
-
 /// Returns the `_meta` to forward with a request.
 fn request_meta(request: &ServerRequest, given: Option<&RawJson>) -> ClientMeta {
     let is_custom = |name: &str| !PROTOCOL_FIELDS.contains(&name);
@@ -421,16 +421,13 @@ async fn watch_tool_lists(
     changes: broadcast::Sender<ServiceChange>,
 ) {
     // Lists may be long; a digest is enough to detect a change.
-    let digest = |surfaces: Arc<Surfaces>| {
+    let digests = |surfaces: Arc<Surfaces>| {
         let caller = profile.caller(SessionMode::Stateless);
-        let mut hasher = DefaultHasher::new();
-        for surface in surfaces.all() {
-            surface.list(&ListRequest { caller: &caller, era: Era::Stateless }).as_bytes().hash(&mut hasher);
-        }
-        hasher.finish()
+        let request = ListRequest { caller: &caller, era: Era::Stateless };
+        surfaces.all().map(|surface| surface.list_digest(&request)).collect::<Vec<u64>>()
     };
     let mut catalogues = profile.runtime.catalogue_changes();
-    let mut listed = digest(Arc::clone(&surfaces.borrow_and_update()));
+    let mut listed = digests(Arc::clone(&surfaces.borrow_and_update()));
     loop {
         let wake = tokio::select! {
             catalogue = catalogues.changed() => catalogue,
@@ -439,7 +436,7 @@ async fn watch_tool_lists(
         if wake.is_err() {
             return;
         }
-        let now = digest(Arc::clone(&surfaces.borrow_and_update()));
+        let now = digests(Arc::clone(&surfaces.borrow_and_update()));
         if now != listed {
             listed = now;
             // Without receivers the notification is dropped.

@@ -1,14 +1,14 @@
 //! Index of the prompts and resources of all servers, under the names that clients see.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
-use pegboard_core::id::ToolId;
+use pegboard_core::id::{ToolId, ToolboxName};
 use pegboard_json::RawJson;
 use pegboard_runtime::Caller;
 use pegboard_runtime::catalogue::{ServerListing, Snapshot};
 use pegboard_runtime::requests::ServerId;
 
-use crate::profile::{ActiveProfile, Naming};
+use crate::profile::{Naming, ProfileView};
 
 /// URI prefix of a resource that another server lists too; followed by the server's label and the original
 /// URI.
@@ -20,6 +20,8 @@ pub(crate) struct ResourceIndex {
     prompts: IndexSection,
     resources: IndexSection,
     templates: IndexSection,
+    /// Toolboxes of all items.
+    toolboxes: BTreeSet<ToolboxName>,
     /// Servers with resources, each with the prefix that qualifies its conflicting URIs.
     servers: Vec<(String, ServerId)>,
     has_renamed: bool,
@@ -79,12 +81,12 @@ impl ListedItems {
 }
 
 impl ResourceIndex {
-    /// Builds the index of a profile from a catalogue snapshot.
-    pub(crate) fn build(profile: &ActiveProfile, snapshot: &Snapshot) -> Self {
+    /// Builds the index of a view from a catalogue snapshot.
+    pub(crate) fn build(view: &ProfileView, snapshot: &Snapshot) -> Self {
         let mut index = Self::default();
         let listings: Vec<(&ServerListing, &str)> =
-            snapshot.listings().filter(|(listing, _)| profile.has_toolbox(&listing.toolbox)).collect();
-        let naming = profile.view().naming;
+            snapshot.listings().filter(|(listing, _)| view.has_toolbox(&listing.toolbox)).collect();
+        let naming = view.naming;
         let mut name_counts: HashMap<String, usize> = HashMap::new();
         for name in listings
             .iter()
@@ -109,6 +111,9 @@ impl ResourceIndex {
                 index.servers.push((qualified, server));
             }
         }
+        let sections = [&index.prompts, &index.resources, &index.templates];
+        let items = sections.into_iter().flat_map(|section| &section.items);
+        index.toolboxes = items.map(|item| item.server.toolbox.clone()).collect();
         index.has_renamed = index.resources.items.iter().any(|item| item.name != item.upstream_name);
         index
     }
@@ -132,14 +137,19 @@ impl ResourceIndex {
         self.has_renamed
     }
 
-    /// Returns the items that are visible to a caller, as a JSON array.
-    pub(crate) fn list(&self, kind: ListedItems, caller: &Caller) -> RawJson {
+    /// Returns the toolboxes with items that are open for a caller.
+    pub(crate) fn open_toolboxes(&self, caller: &Caller) -> Vec<ToolboxName> {
+        self.toolboxes.iter().filter(|toolbox| caller.is_toolbox_open(toolbox)).cloned().collect()
+    }
+
+    /// Returns the items of these toolboxes as a JSON array.
+    pub(crate) fn list(&self, kind: ListedItems, toolboxes: &[ToolboxName]) -> RawJson {
         let section = match kind {
             ListedItems::Prompts => &self.prompts,
             ListedItems::Resources => &self.resources,
             ListedItems::Templates => &self.templates,
         };
-        let seen = section.items.iter().filter(|item| caller.is_toolbox_open(&item.server.toolbox));
+        let seen = section.items.iter().filter(|item| toolboxes.contains(&item.server.toolbox));
         crate::surface::json_array(seen.map(|item| item.listed.clone()))
     }
 

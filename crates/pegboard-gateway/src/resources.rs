@@ -9,7 +9,6 @@ use parking_lot::Mutex;
 use pegboard_core::call::{CallContext, CallResult};
 use pegboard_core::provider::{ProviderMethod, ProviderRequest, ProviderUpdate};
 use pegboard_json::RawJson;
-use pegboard_runtime::Caller;
 use pegboard_runtime::requests::{ServerId, ServerUpdate};
 use pegboard_wire::era::Revision;
 use pegboard_wire::server::{ClientSessionId, ServiceChange, ServiceReply};
@@ -21,10 +20,8 @@ use tokio::time;
 
 use crate::client_request::ClientRequest;
 use crate::profile::ActiveProfile;
-use crate::resource_index::{ItemLocation, ListedItems, ResourceIndex};
+use crate::resource_index::{ItemLocation, ResourceIndex};
 use crate::result;
-use crate::surface::CatalogueMemo;
-use crate::warmup::wait_for_complete_listings;
 
 /// Maximum number of servers tried for an unlisted resource.
 const MAX_CANDIDATES: usize = 16;
@@ -122,24 +119,16 @@ pub(crate) struct ResourceRequest {
 /// Serves the prompts and resources of one profile.
 pub(crate) struct ResourceService {
     profile: Arc<ActiveProfile>,
-    index: CatalogueMemo<ResourceIndex>,
     subscribers: ResourceSubscribers,
 }
 
 impl ResourceService {
     pub(crate) fn new(profile: Arc<ActiveProfile>) -> Self {
-        Self { profile, index: CatalogueMemo::default(), subscribers: ResourceSubscribers::default() }
+        Self { profile, subscribers: ResourceSubscribers::default() }
     }
 
     fn index(&self) -> Arc<ResourceIndex> {
-        self.index
-            .get(self.profile.runtime.catalogue(), |snapshot| ResourceIndex::build(&self.profile, snapshot))
-    }
-
-    /// Returns a list as an MCP result.
-    pub(crate) async fn list(&self, kind: ListedItems, caller: &Caller) -> RawJson {
-        wait_for_complete_listings(&self.profile).await;
-        RawJson::empty_object().with(kind.result_key(), &self.index().list(kind, caller))
+        self.profile.view().resource_index(&self.profile.runtime.catalogue())
     }
 
     /// Returns `true` if a server is known to have the requested item.

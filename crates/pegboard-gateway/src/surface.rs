@@ -1,15 +1,14 @@
 //! Surfaces: the tools that clients see, and the meaning of their calls.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt};
-use parking_lot::Mutex;
 use pegboard_core::arguments::CallArguments;
 use pegboard_core::call::{Call, CallResult, ToolRef};
 use pegboard_core::settings::gateway::Expose;
 use pegboard_json::RawJson;
-use pegboard_runtime::catalogue::Snapshot;
 use pegboard_runtime::{Caller, SessionMode};
 use pegboard_wire::RpcError;
 use pegboard_wire::era::Era;
@@ -17,7 +16,7 @@ use pegboard_wire::server::{ClientDescription, ServiceReply};
 
 use crate::client_request::ClientRequest;
 use crate::meta;
-use crate::profile::ActiveProfile;
+use crate::profile::{ActiveProfile, ProfileView};
 use crate::result;
 use auto::SurfaceChoice;
 
@@ -37,8 +36,18 @@ pub(crate) trait Surface: Send + Sync + 'static {
     /// Server instructions for the model.
     fn instructions(&self) -> Option<String>;
 
+    /// Kind of the surface, which tells it from the others of its profile.
+    fn expose(&self) -> Expose;
+
     /// Lists the tools for a caller, as a JSON array.
     fn list(&self, request: &ListRequest<'_>) -> RawJson;
+
+    /// Returns a digest of the list, which is enough to detect a change.
+    fn list_digest(&self, request: &ListRequest<'_>) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.list(request).as_bytes().hash(&mut hasher);
+        hasher.finish()
+    }
 
     /// Returns `true` if the list changes with the catalogue.
     fn follows_catalogue(&self) -> bool;
@@ -63,17 +72,14 @@ pub(crate) struct ListRequest<'v> {
     pub(crate) era: Era,
 }
 
-/// The surface for every client.
-pub(crate) enum Surfaces {
-    /// The same surface for all clients.
-    One(Arc<dyn Surface>),
-    /// A surface chosen by client.
-    Auto {
-        /// For clients that accept few tools, and for unknown clients.
-        meta: Arc<dyn Surface>,
-        /// For clients that accept many.
-        flat: Arc<dyn Surface>,
-    },
+/// The surfaces of a profile.
+pub(crate) struct Surfaces {
+    /// The view that they expose.
+    pub(crate) view: Arc<ProfileView>,
+    /// For all clients, or with `auto` for clients that accept few tools and for unknown clients.
+    default: Arc<dyn Surface>,
+    /// For clients that accept many tools; `None` unless the surface is chosen by client.
+    for_many_tools: Option<Arc<dyn Surface>>,
 }
 
 impl Surfaces {
@@ -89,49 +95,38 @@ impl Surfaces {
                 hybrid()
             }
         };
-        let flat = || Arc::new(flat::FlatSurface::new(Arc::clone(profile)));
-        match view.expose {
-            Expose::Meta => Self::One(meta()),
-            Expose::Flat => Self::One(flat()),
-            Expose::Agent => Self::One(Arc::new(agent::AgentSurface::new(Arc::clone(profile)))),
-            Expose::Hybrid => Self::One(hybrid()),
-            Expose::Auto => Self::Auto { meta: meta(), flat: flat() },
-        }
+        let flat = || Arc::new(flat::FlatSurface::new(Arc::clone(profile))) as Arc<dyn Surface>;
+        let (default, for_many_tools) = match view.expose {
+            Expose::Meta => (meta(), None),
+            Expose::Flat => (flat(), None),
+            Expose::Agent => (Arc::new(agent::AgentSurface::new(Arc::clone(profile))) as _, None),
+            Expose::Hybrid => (hybrid(), None),
+            Expose::Auto => (meta(), Some(flat())),
+        };
+        Self { view, default, for_many_tools }
     }
 
     /// Returns the surface for a client.
     pub(crate) fn for_client(&self, client: &ClientDescription) -> &Arc<dyn Surface> {
-        match self {
-            Self::One(surface) => surface,
-            Self::Auto { meta, flat } => match SurfaceChoice::for_client(client).expose {
-                Expose::Flat => flat,
-                Expose::Meta | Expose::Agent | Expose::Hybrid | Expose::Auto => meta,
-            },
+        match &self.for_many_tools {
+            Some(flat) if SurfaceChoice::for_client(client).expose == Expose::Flat => flat,
+            Some(_) | None => &self.default,
         }
     }
 
     /// Returns the surface for unknown clients.
     pub(crate) fn default_surface(&self) -> &Arc<dyn Surface> {
-        match self {
-            Self::One(surface) | Self::Auto { meta: surface, .. } => surface,
-        }
+        &self.default
     }
 
     /// Returns the choice made for a client and its reason, if there was one.
     pub(crate) fn choice(&self, client: &ClientDescription) -> Option<SurfaceChoice> {
-        match self {
-            Self::One(_) => None,
-            Self::Auto { .. } => Some(SurfaceChoice::for_client(client)),
-        }
+        self.for_many_tools.is_some().then(|| SurfaceChoice::for_client(client))
     }
 
     /// Iterates over all surfaces.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<dyn Surface>> {
-        let (first, second) = match self {
-            Self::One(surface) => (surface, None),
-            Self::Auto { meta, flat } => (meta, Some(flat)),
-        };
-        std::iter::once(first).chain(second)
+        std::iter::once(&self.default).chain(&self.for_many_tools)
     }
 }
 
@@ -190,27 +185,4 @@ fn append(list: &RawJson, items: impl IntoIterator<Item = RawJson>) -> RawJson {
     }
     text.push(b']');
     RawJson::trusted(text.into())
-}
-
-/// A value computed from the catalogue, recomputed when the catalogue changes.
-pub(crate) struct CatalogueMemo<T>(Mutex<Option<(Arc<Snapshot>, Arc<T>)>>);
-
-impl<T> Default for CatalogueMemo<T> {
-    fn default() -> Self {
-        Self(Mutex::default())
-    }
-}
-
-impl<T> CatalogueMemo<T> {
-    pub(crate) fn get(&self, snapshot: Arc<Snapshot>, build: impl FnOnce(&Snapshot) -> T) -> Arc<T> {
-        let mut cached = self.0.lock();
-        if let Some((of, value)) = &*cached
-            && Arc::ptr_eq(of, &snapshot)
-        {
-            return Arc::clone(value);
-        }
-        let value = Arc::new(build(&snapshot));
-        *cached = Some((snapshot, Arc::clone(&value)));
-        value
-    }
 }

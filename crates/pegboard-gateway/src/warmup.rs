@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use parking_lot::Mutex;
-use pegboard_core::provider::ServerState;
 use pegboard_runtime::SessionMode;
 use tokio::sync::watch;
 use tokio::time::{self, Instant};
@@ -123,22 +122,11 @@ impl WarmupRun {
 
 /// Returns `true` if a server with unknown tools may report them soon.
 pub(crate) fn has_pending_servers(profile: &ActiveProfile) -> bool {
-    profile.runtime.servers().iter().any(|server| {
-        let is_starting = matches!(server.state, ServerState::Idle | ServerState::Starting);
-        is_starting && server.n_tools == 0 && profile.has_toolbox(&server.toolbox)
-    })
+    profile.listing_progress().has_unlisted_server
 }
 
 /// Waits briefly until the listings other than tools are complete.
 pub(crate) async fn wait_for_complete_listings(profile: &Arc<ActiveProfile>) {
-    let mut catalogues = profile.runtime.catalogue_changes();
-    let is_being_read = || {
-        profile
-            .runtime
-            .servers()
-            .iter()
-            .any(|server| server.is_partial && profile.has_toolbox(&server.toolbox))
-    };
     // The catalogue lags behind the servers, and it is what clients see.
     let is_behind = || {
         let snapshot = profile.runtime.catalogue();
@@ -146,7 +134,11 @@ pub(crate) async fn wait_for_complete_listings(profile: &Arc<ActiveProfile>) {
             .listings()
             .any(|(listing, _)| listing.offer.is_partial && profile.has_toolbox(&listing.toolbox))
     };
-    let is_partial = || is_being_read() || is_behind();
+    let is_partial = || profile.listing_progress().is_partial || is_behind();
+    if !is_partial() {
+        return;
+    }
+    let mut catalogues = profile.runtime.catalogue_changes();
     let reading = async { while is_partial() && catalogues.changed().await.is_ok() {} };
     // Later additions are sent as changes.
     let _ = time::timeout(LISTING_TIMEOUT, reading).await;

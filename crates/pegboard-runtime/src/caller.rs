@@ -12,9 +12,9 @@ use pegboard_core::arguments::CallArguments;
 use pegboard_core::call::{Call, CallHandle, CallOrigin, Invoker, SelectedTool, ToolRef};
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::{CallError, Executed, NotFound};
+use pegboard_core::extensions::Extensions;
 use pegboard_core::id::ToolboxName;
 use pegboard_core::outcome::Outcome;
-use pegboard_core::session_extensions::SessionExtensions;
 use pegboard_core::settings::AutoOpen;
 use tokio::runtime::Handle;
 use uuid::Uuid;
@@ -58,7 +58,7 @@ struct CallerInner {
     has_stored: AtomicBool,
     has_ended: AtomicBool,
     n_in_flight: AtomicUsize,
-    attachments: SessionExtensions,
+    attachments: Extensions,
 }
 
 /// The toolboxes that a caller can see.
@@ -103,7 +103,7 @@ impl Caller {
             has_stored: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
             n_in_flight: AtomicUsize::new(0),
-            attachments: SessionExtensions::default(),
+            attachments: Extensions::default(),
         }));
         caller.shared().callers.add(&caller);
         caller
@@ -148,7 +148,7 @@ impl Caller {
     }
 
     /// Returns the session extensions; `None` for a stateless caller.
-    pub fn attachments(&self) -> Option<&SessionExtensions> {
+    pub fn attachments(&self) -> Option<&Extensions> {
         match self.0.options.session_mode {
             SessionMode::Session | SessionMode::AllOpen => Some(&self.0.attachments),
             SessionMode::Stateless => None,

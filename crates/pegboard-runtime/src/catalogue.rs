@@ -12,6 +12,7 @@ use arc_swap::ArcSwap;
 use indexmap::IndexMap;
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::{CallError, NotFound};
+use pegboard_core::extensions::Extensions;
 use pegboard_core::id::{ServerName, ToolId, ToolName, ToolboxName};
 use pegboard_core::provider::{ServerOffering, ToolKind};
 use sha2::{Digest, Sha256};
@@ -21,7 +22,7 @@ use pegboard_core::settings::{CacheScope, OutputRule, ServerSettings, ValidatedB
 use crate::drain::DrainCounter;
 use crate::queue::Priority;
 use crate::search::SearchIndex;
-use list::ListCache;
+use list::ServerList;
 use resolve::NameIndex;
 
 pub use list::{ListFormat, NameStyle, OutputSchemas};
@@ -217,21 +218,14 @@ pub struct Snapshot {
     /// In configuration order; the tools of one server are contiguous.
     tools: Vec<Arc<CatalogueTool>>,
     slots: Vec<ListingSlot>,
-    toolboxes: IndexMap<ToolboxName, ToolboxIndex>,
+    /// The servers of each toolbox, as indexes into `slots`.
+    toolboxes: IndexMap<ToolboxName, IndexMap<ServerName, usize>>,
     names: NameIndex,
     collisions: Vec<Collision>,
     warnings: Vec<Warning>,
-    lists: ListCache,
     /// Built at the first search.
     index: OnceLock<SearchIndex>,
-}
-
-/// The servers of one toolbox.
-#[derive(Debug, Default)]
-struct ToolboxIndex {
-    /// Indexes into `slots`.
-    servers: IndexMap<ServerName, usize>,
-    lists: ListCache,
+    extensions: Extensions,
 }
 
 /// A listing with its position in the snapshot.
@@ -245,6 +239,7 @@ struct ListingSlot {
     /// Offsets into the span.
     by_name: Arc<HashMap<ToolName, usize>>,
     warnings: Arc<[String]>,
+    list: Arc<ServerList>,
 }
 
 impl Snapshot {
@@ -257,7 +252,7 @@ impl Snapshot {
     pub fn lookup(&self, id: &ToolId) -> Result<&Arc<CatalogueTool>, CallError> {
         let missing = |what| Err(CallError::NotFound(what));
         let toolbox = id.toolbox.to_string();
-        let Some(ToolboxIndex { servers, .. }) = self.toolboxes.get(&id.toolbox) else {
+        let Some(servers) = self.toolboxes.get(&id.toolbox) else {
             return missing(NotFound::Toolbox { toolbox, available: to_strings(self.toolboxes()) });
         };
         let server = id.server.to_string();
@@ -303,7 +298,7 @@ impl Snapshot {
 
     /// Returns the servers of a toolbox, in order; empty if it does not exist.
     pub fn servers(&self, toolbox: &ToolboxName) -> impl Iterator<Item = &ServerName> {
-        self.toolboxes.get(toolbox).into_iter().flat_map(|toolbox| toolbox.servers.keys())
+        self.toolboxes.get(toolbox).into_iter().flat_map(IndexMap::keys)
     }
 
     /// Returns all tools, in order.
@@ -313,7 +308,7 @@ impl Snapshot {
 
     /// Returns the tools of a toolbox, in order.
     pub fn tools_of(&self, toolbox: &ToolboxName) -> impl Iterator<Item = &Arc<CatalogueTool>> {
-        let servers = self.toolboxes.get(toolbox).into_iter().flat_map(|toolbox| toolbox.servers.values());
+        let servers = self.toolboxes.get(toolbox).into_iter().flat_map(IndexMap::values);
         servers.flat_map(|at| &self.tools[self.slots[*at].span.clone()])
     }
 
@@ -337,12 +332,17 @@ impl Snapshot {
         &self.warnings
     }
 
+    /// Returns the values that others have computed from this snapshot.
+    pub fn extensions(&self) -> &Extensions {
+        &self.extensions
+    }
+
     pub(crate) fn index(&self) -> &SearchIndex {
         self.index.get_or_init(|| SearchIndex::of(&self.tools))
     }
 
     fn slot(&self, toolbox: &ToolboxName, server: &ServerName) -> Option<&ListingSlot> {
-        self.toolboxes.get(toolbox)?.servers.get(server).map(|at| &self.slots[*at])
+        self.toolboxes.get(toolbox)?.get(server).map(|at| &self.slots[*at])
     }
 }
 

@@ -106,6 +106,15 @@ pub struct ServerStatus {
     pub warnings: Vec<String>,
 }
 
+/// Progress of the listings of several servers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ListingProgress {
+    /// `true` if a server with unknown tools may report them soon.
+    pub has_unlisted_server: bool,
+    /// `true` if some lists other than tools have not been read yet.
+    pub is_partial: bool,
+}
+
 /// A server that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FailedServer {
@@ -211,6 +220,18 @@ impl Toolboxes {
             }
         }
         all
+    }
+
+    /// Returns the progress of the listings of the accepted toolboxes.
+    pub(crate) fn listing_progress(&self, is_included: impl Fn(&ToolboxName) -> bool) -> ListingProgress {
+        let included = self.0.iter().filter(|(name, _)| is_included(name));
+        let mut progress = ListingProgress::default();
+        for server in included.flat_map(|(_, contents)| contents.servers.values()) {
+            let offer = server.offer.borrow();
+            progress.has_unlisted_server |= offer.tools.is_empty() && server.is_unopened();
+            progress.is_partial |= offer.is_partial;
+        }
+        progress
     }
 
     /// Opens all servers of a toolbox concurrently.

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use futures_util::future::{FutureExt, join_all, ready};
 use parking_lot::Mutex;
 use pegboard_core::error::ErrorKind;
-use pegboard_core::session_extensions::ExtensionKey;
+use pegboard_core::extensions::ExtensionKey;
 use pegboard_core::text::clipped;
 use pegboard_json::RawJson;
 use pegboard_runtime::Caller;

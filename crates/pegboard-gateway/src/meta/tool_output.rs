@@ -24,13 +24,12 @@ impl MetaTool for ToolOutput {
         caller.find("tool_output").map(|entry| entry.definition())
     }
 
-    fn definition_for(&self, request: &ListRequest<'_>) -> Option<RawJson> {
-        let is_of_use = match request.era {
+    fn is_listed(&self, request: &ListRequest<'_>) -> bool {
+        match request.era {
             Era::Session => request.caller.has_stored_output(),
             // The list of a stateless client must not change after a call, so the tool is listed in advance.
             Era::Stateless => request.caller.runtime().may_store_outputs(),
-        };
-        if is_of_use { self.definition(request.caller) } else { None }
+        }
     }
 
     fn call(&self, request: ClientRequest, arguments: RawJson) -> ReplyFuture {

@@ -8,6 +8,7 @@ use pegboard_core::arguments::CallArguments;
 use pegboard_core::call::{Call, CallResult, ToolRef};
 use pegboard_core::error::{CallError, ErrorKind, NotFound};
 use pegboard_core::id::{ToolId, ToolName};
+use pegboard_core::settings::gateway::Expose;
 use pegboard_core::similar::nearest;
 use pegboard_core::text::{clip, clipped};
 use pegboard_json::{RawJson, duplicate_member};
@@ -15,8 +16,9 @@ use pegboard_runtime::SessionMode;
 use pegboard_runtime::catalogue::CatalogueTool;
 use serde_json::json;
 
-use super::{CatalogueMemo, ListRequest, ReplyFuture, Surface, append, context, json_array, json_object};
+use super::{ListRequest, ReplyFuture, Surface, append, context, json_array, json_object};
 use crate::agents::{AgentIndex, ServerAgent, find_mode};
+use crate::catalogue_memo::CatalogueMemo;
 use crate::client_request::ClientRequest;
 use crate::meta;
 use crate::profile::ActiveProfile;
@@ -120,8 +122,12 @@ impl Surface for AgentSurface {
         Some(self.profile.with_scope(|scope| snapshot.instructions(scope))).filter(|text| !text.is_empty())
     }
 
+    fn expose(&self) -> Expose {
+        Expose::Agent
+    }
+
     fn list(&self, request: &ListRequest<'_>) -> RawJson {
-        let list = self.list.get(self.profile.runtime.catalogue(), |snapshot| {
+        let list = self.list.get(&self.profile.runtime.catalogue(), |snapshot| {
             let listed = |(name, agent): (&str, &ServerAgent)| {
                 listing::agent_tool(name, &agent.description, agent.tools(snapshot))
             };

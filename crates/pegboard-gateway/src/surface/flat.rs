@@ -1,42 +1,50 @@
 //! The `flat` surface: lists every tool.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
+use pegboard_core::settings::gateway::Expose;
 use pegboard_json::RawJson;
 use pegboard_runtime::SessionMode;
-use pegboard_runtime::catalogue::ListFormat;
+use pegboard_runtime::catalogue::{ListFormat, Snapshot};
 
 use super::named_tools::NamedTools;
-use super::{CatalogueMemo, ListRequest, ReplyFuture, Surface, append, call_by_name, call_tool};
+use super::{ListRequest, ReplyFuture, Surface, append, call_by_name, call_tool};
+use crate::catalogue_memo::CatalogueMemo;
 use crate::client_request::ClientRequest;
 use crate::meta;
 use crate::profile::{ActiveProfile, Naming};
-use crate::resource_index::ResourceIndex;
 
 /// Lists every tool.
 pub(super) struct FlatSurface {
     profile: Arc<ActiveProfile>,
     tools: CatalogueMemo<NamedTools>,
-    index: CatalogueMemo<ResourceIndex>,
 }
 
 impl FlatSurface {
     pub(super) fn new(profile: Arc<ActiveProfile>) -> Self {
-        Self { profile, tools: CatalogueMemo::default(), index: CatalogueMemo::default() }
+        Self { profile, tools: CatalogueMemo::default() }
     }
 
-    /// Returns `true` if a listed tool may have to rename its UI resource.
-    fn has_renamed(&self) -> bool {
-        let snapshot = self.profile.runtime.catalogue();
-        self.index.get(snapshot, |snapshot| ResourceIndex::build(&self.profile, snapshot)).has_renamed()
-    }
-
-    fn tools(&self) -> Arc<NamedTools> {
-        let profile = &self.profile;
-        self.tools.get(profile.runtime.catalogue(), |snapshot| {
-            let tools = profile.tools(snapshot);
-            NamedTools::new(profile, &tools, &tools)
+    fn tools(&self, snapshot: &Snapshot) -> Arc<NamedTools> {
+        self.tools.get(snapshot, |snapshot| {
+            let tools = self.profile.tools(snapshot);
+            NamedTools::new(&self.profile, snapshot, &tools, &tools)
         })
+    }
+
+    /// Returns `true` if tools are listed as in the catalogue: under their flat names, with the URIs of their
+    /// servers.
+    fn lists_catalogue(&self, snapshot: &Snapshot) -> bool {
+        let view = self.profile.view();
+        match view.naming {
+            Naming::Flat => !view.resource_index(snapshot).has_renamed(),
+            Naming::Transparent => false,
+        }
+    }
+
+    fn format(&self) -> ListFormat {
+        ListFormat { output_schemas: self.profile.output_schemas(), ..ListFormat::default() }
     }
 }
 
@@ -50,21 +58,33 @@ impl Surface for FlatSurface {
         Some(self.profile.with_scope(|scope| snapshot.instructions(scope))).filter(|text| !text.is_empty())
     }
 
+    fn expose(&self) -> Expose {
+        Expose::Flat
+    }
+
     fn list(&self, request: &ListRequest<'_>) -> RawJson {
-        let list = match self.profile.view().naming {
-            Naming::Flat if self.has_renamed() => self.tools().list.clone(),
-            Naming::Flat => {
-                let view =
-                    ListFormat { output_schemas: self.profile.output_schemas(), ..ListFormat::default() };
-                let snapshot = self.profile.runtime.catalogue();
-                self.profile.with_scope(|scope| snapshot.list(view, scope))
-            }
-            Naming::Transparent => self.tools().list.clone(),
+        let snapshot = self.profile.runtime.catalogue();
+        let list = if self.lists_catalogue(&snapshot) {
+            self.profile.with_scope(|scope| snapshot.list(self.format(), scope))
+        } else {
+            self.tools(&snapshot).list.clone()
         };
         match meta::TOOL_OUTPUT.definition_for(request) {
             Some(tool_output) => append(&list, [tool_output]),
             None => list,
         }
+    }
+
+    fn list_digest(&self, request: &ListRequest<'_>) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        let snapshot = self.profile.runtime.catalogue();
+        if self.lists_catalogue(&snapshot) {
+            self.profile.with_scope(|scope| snapshot.list_digest(self.format(), scope)).hash(&mut hasher);
+        } else {
+            self.tools(&snapshot).list.hash(&mut hasher);
+        }
+        meta::TOOL_OUTPUT.is_listed(request).hash(&mut hasher);
+        hasher.finish()
     }
 
     fn follows_catalogue(&self) -> bool {
@@ -74,7 +94,7 @@ impl Surface for FlatSurface {
     fn call(&self, request: ClientRequest, name: &str, arguments: RawJson) -> ReplyFuture {
         let found = match self.profile.view().naming {
             Naming::Flat => None,
-            Naming::Transparent => self.tools().find(name),
+            Naming::Transparent => self.tools(&self.profile.runtime.catalogue()).find(name),
         };
         match found {
             Some(found) => call_tool(request, found, arguments),

@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use indexmap::IndexMap;
 use pegboard_core::id::ToolId;
+use pegboard_core::settings::gateway::Expose;
 use pegboard_json::RawJson;
 use pegboard_runtime::SessionMode;
 use pegboard_runtime::catalogue::{CatalogueTool, Snapshot};
 use pegboard_runtime::filter::ToolFilter;
 
 use super::named_tools::NamedTools;
-use super::{CatalogueMemo, ListRequest, ReplyFuture, Surface, append, call_by_name, call_tool};
+use super::{ListRequest, ReplyFuture, Surface, append, call_by_name, call_tool};
+use crate::catalogue_memo::CatalogueMemo;
 use crate::client_request::ClientRequest;
 use crate::profile::ActiveProfile;
 use crate::{instructions, meta};
@@ -28,8 +30,8 @@ impl HybridSurface {
 
     fn pinned(&self) -> Arc<NamedTools> {
         let profile = &self.profile;
-        self.pinned.get(profile.runtime.catalogue(), |snapshot| {
-            NamedTools::new(profile, &pinned_tools(profile, snapshot), &profile.tools(snapshot))
+        self.pinned.get(&profile.runtime.catalogue(), |snapshot| {
+            NamedTools::new(profile, snapshot, &pinned_tools(profile, snapshot), &profile.tools(snapshot))
         })
     }
 }
@@ -82,6 +84,10 @@ impl Surface for HybridSurface {
 
     fn instructions(&self) -> Option<String> {
         Some(instructions::for_toolboxes(&self.profile.toolboxes()))
+    }
+
+    fn expose(&self) -> Expose {
+        Expose::Hybrid
     }
 
     fn list(&self, request: &ListRequest<'_>) -> RawJson {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use pegboard_core::settings::gateway::Expose;
 use pegboard_json::RawJson;
 use pegboard_runtime::SessionMode;
 
@@ -27,6 +28,10 @@ impl Surface for MetaSurface {
 
     fn instructions(&self) -> Option<String> {
         Some(instructions::for_toolboxes(&self.profile.toolboxes()))
+    }
+
+    fn expose(&self) -> Expose {
+        Expose::Meta
     }
 
     fn list(&self, request: &ListRequest<'_>) -> RawJson {

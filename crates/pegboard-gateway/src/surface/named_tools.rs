@@ -6,12 +6,11 @@ use std::sync::Arc;
 use pegboard_core::call::ToolRef;
 use pegboard_core::id::ToolId;
 use pegboard_json::RawJson;
-use pegboard_runtime::catalogue::{CatalogueTool, ListFormat};
+use pegboard_runtime::catalogue::{CatalogueTool, ListFormat, Snapshot};
 
 use super::json_array;
 use crate::meta;
 use crate::profile::{ActiveProfile, Naming};
-use crate::resource_index::ResourceIndex;
 
 /// Maximum length of a name that all clients accept.
 const MAX_NAME_BYTES: usize = 64;
@@ -28,6 +27,7 @@ impl NamedTools {
     /// Lists `tools` under the naming scheme of the profile; `all` are the tools of the profile.
     pub(super) fn new(
         profile: &ActiveProfile,
+        snapshot: &Snapshot,
         tools: &[Arc<CatalogueTool>],
         all: &[Arc<CatalogueTool>],
     ) -> Self {
@@ -36,7 +36,7 @@ impl NamedTools {
             Naming::Flat => HashMap::new(),
             Naming::Transparent => plain_name_counts(tools, all),
         };
-        let index = ResourceIndex::build(profile, &profile.runtime.catalogue());
+        let index = profile.view().resource_index(snapshot);
         let mut by_plain_name = HashMap::new();
         let list = json_array(tools.iter().map(|tool| {
             let listed = index.with_ui_resource_uri(&tool.id, tool.listed(view));

@@ -80,6 +80,8 @@ async fn tool_output_is_listed_once_an_output_is_stored() {
             "notifications/tools/list_changed"
         );
         assert!(is_listed().await, "{profile}");
+        let (other, _) = connect(&gateway, Some(profile), Era::Session).await;
+        assert!(!tool_names(&other).await.contains(&"tool_output".to_owned()), "{profile}");
         let handle = stored_text.split('"').find(|part| part.starts_with("session-")).unwrap_or_default();
         let read = call(&client, "tool_output", json!({"handle": handle, "mode": "head", "lines": 1})).await;
         assert!(text(&read).contains("a line of a large text"), "{stored_text}\n{read}");

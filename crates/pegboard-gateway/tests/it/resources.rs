@@ -16,7 +16,7 @@ use pegboard_wire::client::{Era, McpClient, RequestOptions};
 use serde_json::{Value, json};
 use tokio::sync::{broadcast, watch};
 
-use crate::fixture::{ERAS, connect, echo_tool, gateway, wait_until};
+use crate::fixture::{ERAS, call, connect, echo_tool, gateway, wait_until};
 
 /// A server with prompts and resources that records its requests.
 #[derive(Clone)]
@@ -127,6 +127,28 @@ async fn all_items_are_listed_under_unique_names() {
             ["db://{table}/{row}", "note://{+path}"]
         );
     }
+}
+
+#[tokio::test]
+async fn each_session_lists_the_items_of_its_open_toolboxes() {
+    let (a, b) = (ResourceServer::new("a", &[], &[]), ResourceServer::new("b", &[], &[]));
+    let builder = Runtime::builder().toolbox("t", "").provide("a", a).toolbox("u", "").provide("b", b);
+    let runtime = builder.start().await.unwrap();
+    let gateway = gateway(&runtime, json!({}));
+    let (first, _) = connect(&gateway, Some("meta"), Era::Session).await;
+    let (second, _) = connect(&gateway, Some("meta"), Era::Session).await;
+    let prompts = async |client: &McpClient| names(client, "prompts/list", "prompts", "name").await;
+    let open = async |client: &McpClient, toolbox: &str| {
+        call(client, "open_toolbox", json!({"toolbox": toolbox})).await;
+    };
+    assert_eq!((prompts(&first).await.len(), prompts(&second).await.len()), (0, 0));
+    open(&first, "t").await;
+    assert_eq!((prompts(&first).await, prompts(&second).await), (vec!["a__greet".to_owned()], vec![]));
+    open(&second, "u").await;
+    assert_eq!(prompts(&first).await, ["a__greet"]);
+    assert_eq!(prompts(&second).await, ["b__greet"]);
+    open(&first, "u").await;
+    assert_eq!(prompts(&first).await, ["a__greet", "b__greet"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -12,11 +12,11 @@ use pegboard_core::call::{
 };
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::CallError;
+use pegboard_core::extensions::Extensions;
 use pegboard_core::handler::Handler;
 use pegboard_core::model::{OutputReader, ToolSpec};
 use pegboard_core::output::Output;
 use pegboard_core::recorder::AgentRecorder;
-use pegboard_core::session_extensions::SessionExtensions;
 use pegboard_json::RawJson;
 
 use crate::builtin;
@@ -257,7 +257,7 @@ impl Invoker for ScopedInvoker {
         self.inner.is_overdue()
     }
 
-    fn extensions(&self) -> Option<&SessionExtensions> {
+    fn extensions(&self) -> Option<&Extensions> {
         self.inner.extensions()
     }
 

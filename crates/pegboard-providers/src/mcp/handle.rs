@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use parking_lot::Mutex;
 use pegboard_core::error::CallError;
+use pegboard_core::extensions::Extensions;
 use pegboard_core::provider::{ProcessInfo, ServerState};
-use pegboard_core::session_extensions::SessionExtensions;
 use pegboard_wire::client::McpClient;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::coop;
@@ -193,7 +193,7 @@ impl ServerHandle {
     }
 
     /// Returns `true` while a call of another session is in flight.
-    pub(super) fn is_busy_for_others(&self, session: &SessionExtensions) -> bool {
+    pub(super) fn is_busy_for_others(&self, session: &Extensions) -> bool {
         self.connection().is_some_and(|live| live.in_flight().is_busy_for_others(session))
     }
 

@@ -11,8 +11,8 @@ use futures_util::future::{BoxFuture, FutureExt, ready};
 use parking_lot::Mutex;
 use pegboard_core::call::CallContext;
 use pegboard_core::client::{AskError, Client, InputRequest, InputRequests, Notice, ProgressUpdate};
+use pegboard_core::extensions::Extensions;
 use pegboard_core::provider::ProviderUpdate;
-use pegboard_core::session_extensions::SessionExtensions;
 use pegboard_json::RawJson;
 use pegboard_wire::era::meta;
 use pegboard_wire::{Id, InboundHandler, InboundRequest, Notification, Request, RpcError, code};
@@ -70,7 +70,7 @@ struct InFlightCall {
     kind: InFlightKind,
     client: Option<Arc<dyn Client>>,
     /// Session of the caller, if it has one.
-    session: Option<SessionExtensions>,
+    session: Option<Extensions>,
     /// Id of the request, once known.
     id: Option<Id>,
     /// Id of the task that the server created for the call.
@@ -198,7 +198,7 @@ impl InFlightCalls {
         &self,
         kind: InFlightKind,
         client: Option<Arc<dyn Client>>,
-        session: Option<SessionExtensions>,
+        session: Option<Extensions>,
     ) -> Option<InFlightGuard> {
         let mut calls = self.0.calls.lock();
         if calls.is_closed {
@@ -222,7 +222,7 @@ impl InFlightCalls {
     }
 
     /// Returns `true` while a call of another session is in flight.
-    pub(super) fn is_busy_for_others(&self, session: &SessionExtensions) -> bool {
+    pub(super) fn is_busy_for_others(&self, session: &Extensions) -> bool {
         let is_own = |call: &InFlightCall| call.session.as_ref().is_some_and(|of| of.is_same(session));
         self.0.calls.lock().active_calls().any(|call| !is_own(call))
     }

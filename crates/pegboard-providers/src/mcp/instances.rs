@@ -7,10 +7,10 @@ use futures_util::future::{BoxFuture, FutureExt, join_all};
 use parking_lot::Mutex;
 use pegboard_core::call::{CallContext, ValidCall};
 use pegboard_core::error::CallError;
+use pegboard_core::extensions::{ExtensionKey, Extensions};
 use pegboard_core::handler::Handler;
 use pegboard_core::output::Output;
 use pegboard_core::provider::ProviderRequest;
-use pegboard_core::session_extensions::{ExtensionKey, SessionExtensions};
 use pegboard_json::RawJson;
 use tokio::time;
 use tokio_util::sync::DropGuard;
@@ -135,7 +135,7 @@ impl InstanceRouter {
 
     /// Assigns an instance to a session: the shared one if it is free. With an unshared server it never is,
     /// because its listing is published to all sessions and may depend on what a session did.
-    fn assign_instance(&self, session: &SessionExtensions) -> Result<Arc<Instance>, CallError> {
+    fn assign_instance(&self, session: &Extensions) -> Result<Arc<Instance>, CallError> {
         let mut table = self.table.lock();
         // Calls of others from before the first ambiguous request may still be in flight there, for long if a
         // caller has yet to return with an answer.

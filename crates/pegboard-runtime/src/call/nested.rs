@@ -6,9 +6,9 @@ use futures_util::future::{BoxFuture, FutureExt};
 use pegboard_core::call::{Call, CallHandle, CallResult, Invoker, OperationRef, PrivateTool, SelectedTool};
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::{CallError, Executed};
+use pegboard_core::extensions::Extensions;
 use pegboard_core::provider::ToolKind;
 use pegboard_core::recorder::AgentRecorder;
-use pegboard_core::session_extensions::SessionExtensions;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::active::ActiveCall;
@@ -48,7 +48,7 @@ impl Invoker for ActiveCall {
         self.execution.is_overdue()
     }
 
-    fn extensions(&self) -> Option<&SessionExtensions> {
+    fn extensions(&self) -> Option<&Extensions> {
         self.caller().attachments()
     }
 

@@ -44,6 +44,7 @@ impl Snapshot {
         let flat_names = assign_flat_names(next.labelled(), name_limit);
         let agent_mode_names = assign_agent_mode_names(next.tools.iter().map(|tool| &tool.id), name_limit);
         next.assign_names(&flat_names, &agent_mode_names);
+        next.reuse_lists(self);
         for slot in &next.slots {
             next.warnings.extend(slot.warnings.iter().map(|text| warning(&slot.listing, text)));
         }
@@ -53,7 +54,7 @@ impl Snapshot {
     }
 
     fn add(&mut self, new: &ServerListing, label: String, unnamed: UnnamedTools) {
-        let servers = &mut self.toolboxes.entry(new.toolbox.clone()).or_default().servers;
+        let servers = self.toolboxes.entry(new.toolbox.clone()).or_default();
         let Entry::Vacant(vacant) = servers.entry(new.server.clone()) else {
             self.warnings.push(warning(new, "duplicate server in this toolbox; using the first"));
             return;
@@ -67,7 +68,22 @@ impl Snapshot {
             span: start..self.tools.len(),
             by_name: unnamed.by_name,
             warnings: unnamed.warnings,
+            list: Arc::default(),
         });
+    }
+
+    /// Shares the serialized tools of every server with the same tools as in the previous snapshot.
+    fn reuse_lists(&mut self, previous: &Self) {
+        for slot in &mut self.slots {
+            let Some(before) = previous.slot(&slot.listing.toolbox, &slot.listing.server) else { continue };
+            let (tools, tools_before) =
+                (&self.tools[slot.span.clone()], &previous.tools[before.span.clone()]);
+            let is_same = tools.len() == tools_before.len()
+                && tools.iter().zip(tools_before).all(|(tool, before)| Arc::ptr_eq(tool, before));
+            if is_same {
+                slot.list = Arc::clone(&before.list);
+            }
+        }
     }
 
     /// Returns every tool with the prefix of its server.

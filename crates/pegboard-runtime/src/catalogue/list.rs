@@ -1,8 +1,8 @@
-//! Serialized tool lists, cached per snapshot.
+//! Serialized tool lists. The tools of a server are serialized once, until they change.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
-use pegboard_core::id::ToolboxName;
 use pegboard_json::RawJson;
 
 use super::{CatalogueTool, Snapshot, ToolboxScope};
@@ -60,66 +60,114 @@ impl CatalogueTool {
 }
 
 impl Snapshot {
-    /// Returns the tools of a scope as a JSON array, in order. The result is cached.
+    /// Returns the tools of a scope as a JSON array, in order.
     ///
     /// ```
     /// # use pegboard_runtime::catalogue::{ToolboxScope, Snapshot, ListFormat};
     /// assert_eq!(Snapshot::default().list(ListFormat::default(), ToolboxScope::All).as_str(), "[]");
     /// ```
-    pub fn list(&self, view: ListFormat, scope: ToolboxScope<'_>) -> RawJson {
-        match scope {
-            ToolboxScope::All => self.lists.get(view, self.tools.iter()),
-            ToolboxScope::Only(has) => {
-                let lists: Vec<RawJson> =
-                    self.toolboxes().filter(|name| has(name)).map(|name| self.list_of(name, view)).collect();
-                match &lists[..] {
-                    [list] => list.clone(),
-                    lists => concatenate(lists),
-                }
+    pub fn list(&self, format: ListFormat, scope: ToolboxScope<'_>) -> RawJson {
+        let n_bytes: usize = self.parts(format, scope).map(|part| part.text.len() + 1).sum();
+        let mut text = Vec::with_capacity(n_bytes + 2);
+        text.push(b'[');
+        for part in self.parts(format, scope) {
+            if text.len() > 1 {
+                text.push(b',');
             }
+            text.extend_from_slice(&part.text);
         }
+        text.push(b']');
+        RawJson::trusted(text.into())
     }
 
-    fn list_of(&self, name: &ToolboxName, view: ListFormat) -> RawJson {
-        self.toolboxes
-            .get(name)
-            .map_or_else(|| concatenate(&[]), |toolbox| toolbox.lists.get(view, self.tools_of(name)))
+    /// Returns a digest of [`list`](Self::list), which is not built for it.
+    pub fn list_digest(&self, format: ListFormat, scope: ToolboxScope<'_>) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.parts(format, scope).for_each(|part| part.digest.hash(&mut hasher));
+        hasher.finish()
+    }
+
+    /// Returns the serialized tools of each server of a scope that has any, in order.
+    fn parts(&self, format: ListFormat, scope: ToolboxScope<'_>) -> impl Iterator<Item = &ListPart> {
+        let slots = self.slots.iter().filter(move |slot| scope.has(&slot.listing.toolbox));
+        let with_tools = slots.filter(|slot| !slot.span.is_empty());
+        with_tools.map(move |slot| slot.list.get(format, &self.tools[slot.span.clone()]))
     }
 }
 
-/// Cached lists of one set of tools, one per format.
+/// The serialized tools of one server, in every format that was requested. Snapshots with the same tools of
+/// the server share it.
 #[derive(Debug, Default)]
-pub(super) struct ListCache([[OnceLock<RawJson>; 3]; 2]);
+pub(super) struct ServerList([[OnceLock<ListPart>; 3]; 2]);
 
-impl ListCache {
-    fn get<'t>(&self, view: ListFormat, tools: impl Iterator<Item = &'t Arc<CatalogueTool>>) -> RawJson {
-        let list = &self.0[view.name_style as usize][view.output_schemas as usize];
-        list.get_or_init(|| serialize_array(tools.map(|tool| tool.listed(view)))).clone()
+/// The serialized tools of one server in one format.
+#[derive(Debug)]
+struct ListPart {
+    /// The tools, separated by commas.
+    text: Box<[u8]>,
+    digest: u64,
+}
+
+impl ServerList {
+    fn get(&self, format: ListFormat, tools: &[Arc<CatalogueTool>]) -> &ListPart {
+        let part = &self.0[format.name_style as usize][format.output_schemas as usize];
+        part.get_or_init(|| {
+            let tools: Vec<RawJson> = tools.iter().map(|tool| tool.listed(format)).collect();
+            let tools: Vec<&[u8]> = tools.iter().map(RawJson::as_bytes).collect();
+            let text = tools.join(&b',');
+            let mut hasher = DefaultHasher::new();
+            text.hash(&mut hasher);
+            ListPart { text: text.into(), digest: hasher.finish() }
+        })
     }
 }
 
-fn serialize_array(items: impl Iterator<Item = RawJson>) -> RawJson {
-    let mut text = vec![b'['];
-    for item in items {
-        if text.len() > 1 {
-            text.push(b',');
-        }
-        text.extend_from_slice(item.as_bytes());
-    }
-    text.push(b']');
-    RawJson::trusted(text.into())
-}
+#[cfg(test)]
+mod tests {
+    use pegboard_core::entry::ToolEntry;
+    use pegboard_core::id::{ServerName, ToolboxName};
+    use pegboard_core::provider::{ServerOffering, ToolKind};
 
-/// Concatenates arrays that were serialized by this module.
-fn concatenate(lists: &[RawJson]) -> RawJson {
-    let mut text = vec![b'['];
-    for list in lists {
-        let items = &list.as_bytes()[1..list.as_bytes().len() - 1];
-        if text.len() > 1 && !items.is_empty() {
-            text.push(b',');
+    use super::*;
+    use crate::catalogue::ServerListing;
+    use crate::drain::DrainCounter;
+    use crate::names::DEFAULT_LIMIT;
+
+    fn listing(toolbox: &str, server: &str, tool: &str) -> ServerListing {
+        let tool = ToolEntry::from_fn(tool, "", |value: serde_json::Value| async move { Ok(value) });
+        ServerListing {
+            toolbox: ToolboxName::new(toolbox).unwrap(),
+            server: ServerName::new(server).unwrap(),
+            kind: ToolKind::Mcp,
+            settings: Arc::default(),
+            offer: Arc::new(ServerOffering { tools: vec![Arc::new(tool)], ..ServerOffering::default() }),
+            drain_counter: DrainCounter::default(),
         }
-        text.extend_from_slice(items);
     }
-    text.push(b']');
-    RawJson::trusted(text.into())
+
+    #[test]
+    fn a_rebuild_serializes_the_tools_of_changed_servers_only() {
+        let part = |snapshot: &Snapshot, at: usize| -> *const u8 {
+            snapshot.parts(ListFormat::default(), ToolboxScope::All).nth(at).unwrap().text.as_ptr()
+        };
+        let digest = |snapshot: &Snapshot| snapshot.list_digest(ListFormat::default(), ToolboxScope::All);
+        let (a, b) = (listing("dev", "a", "one"), listing("dev", "b", "two"));
+        let before = Snapshot::build(&[a.clone(), b.clone()], DEFAULT_LIMIT);
+        let (a_before, b_before) = (part(&before, 0), part(&before, 1));
+
+        let changed = before.rebuild(&[a.clone(), listing("dev", "b", "three")], DEFAULT_LIMIT);
+        assert_eq!(part(&changed, 0), a_before);
+        assert_ne!(part(&changed, 1), b_before);
+        assert_ne!(digest(&changed), digest(&before));
+
+        // The same tools in a new listing are serialized again, to the same list.
+        let relisted = before.rebuild(&[a.clone(), listing("dev", "b", "two")], DEFAULT_LIMIT);
+        assert_ne!(part(&relisted, 1), b_before);
+        assert_eq!(digest(&relisted), digest(&before));
+
+        // Another server of the same name changes the flat names of the first.
+        let renamed = before.rebuild(&[a, b, listing("prod", "a", "one")], DEFAULT_LIMIT);
+        assert_ne!(part(&renamed, 0), a_before);
+        assert_eq!(part(&renamed, 1), b_before);
+    }
 }

@@ -9,12 +9,17 @@ use super::{ActivePlan, Runtime};
 use crate::call::registry::{CallId, CallStatus};
 use crate::event::RuntimeEvent;
 use crate::optree::OpNode;
-use crate::toolbox::{ConfiguredToolbox, ServerStatus, ToolboxServer};
+use crate::toolbox::{ConfiguredToolbox, ListingProgress, ServerStatus, ToolboxServer};
 
 impl Runtime {
     /// Returns the status of every server, in configuration order.
     pub fn servers(&self) -> Vec<ServerStatus> {
         self.0.active_plan().toolboxes.status(&self.0)
+    }
+
+    /// Returns the progress of the listings of the accepted toolboxes.
+    pub fn listing_progress(&self, is_included: impl Fn(&ToolboxName) -> bool) -> ListingProgress {
+        self.0.active_plan().toolboxes.listing_progress(is_included)
     }
 
     /// Opens a server, or waits until it is open, and returns its status, also if it has failed.

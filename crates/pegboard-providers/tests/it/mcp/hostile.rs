@@ -8,9 +8,9 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, FutureExt};
 use pegboard_core::call::{Call, CallContext, CallHandle, Invoker};
 use pegboard_core::entry::ToolEntry;
+use pegboard_core::extensions::Extensions;
 use pegboard_core::id::ServerName;
 use pegboard_core::provider::{Provider, ProviderMethod, ProviderRequest, ServerState};
-use pegboard_core::session_extensions::SessionExtensions;
 use pegboard_core::settings::mcp::{McpTarget, ResolvedMcpServer, RestartPolicy};
 use pegboard_providers::mcp::{
     Backend, Connector, ConnectorError, EstablishedConnection, HandshakeOptions, McpServer, PipeConnector,
@@ -162,7 +162,7 @@ async fn dedicated_instances_count_until_they_have_exited() {
 
 /// A session that makes no calls.
 #[derive(Default)]
-struct TestSession(SessionExtensions);
+struct TestSession(Extensions);
 
 impl Invoker for TestSession {
     fn find(&self, _: &str) -> Option<Arc<ToolEntry>> {
@@ -173,7 +173,7 @@ impl Invoker for TestSession {
         unreachable!("nothing here makes calls")
     }
 
-    fn extensions(&self) -> Option<&SessionExtensions> {
+    fn extensions(&self) -> Option<&Extensions> {
         Some(&self.0)
     }
 }

@@ -1,4 +1,4 @@
-//! Values that providers attach to a session.
+//! Values that others attach to an object and that are dropped with it.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -8,19 +8,20 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-/// Type map of values that providers keep for one session, such as a dedicated server instance. Values are
-/// dropped with the session; entries of a dropped provider are removed at the next insertion.
+/// Type map of values that others attach to an object: to a session, such as a dedicated server instance, or
+/// to a catalogue snapshot, such as an encoded list. Values are dropped with the object; entries of a dropped
+/// key are removed at the next insertion.
 ///
 /// ```
-/// use pegboard_core::session_extensions::{SessionExtensions, ExtensionKey};
+/// use pegboard_core::extensions::{Extensions, ExtensionKey};
 ///
-/// let (session, counter) = (SessionExtensions::default(), ExtensionKey::new());
+/// let (session, counter) = (Extensions::default(), ExtensionKey::new());
 /// let first = session.get_or_insert_with(&counter, || 7);
 /// let again = session.get_or_insert_with(&counter, || 8);
 /// assert_eq!((*first, *again), (7, 7));
 /// ```
 #[derive(Clone, Default)]
-pub struct SessionExtensions(Arc<Mutex<HashMap<u64, ExtensionEntry>>>);
+pub struct Extensions(Arc<Mutex<HashMap<u64, ExtensionEntry>>>);
 
 /// A stored value and a weak reference to the owner of its key.
 struct ExtensionEntry {
@@ -44,8 +45,8 @@ impl ExtensionKey {
     }
 }
 
-impl SessionExtensions {
-    /// Returns `true` if both belong to the same session.
+impl Extensions {
+    /// Returns `true` if both belong to the same object.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -76,9 +77,9 @@ impl SessionExtensions {
     }
 }
 
-impl fmt::Debug for SessionExtensions {
+impl fmt::Debug for Extensions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SessionExtensions")
+        f.write_str("Extensions")
     }
 }
 
@@ -88,7 +89,7 @@ mod tests {
 
     #[test]
     fn entries_of_a_dropped_key_are_removed_at_the_next_insertion() {
-        let (session, gone, here) = (SessionExtensions::default(), ExtensionKey::new(), ExtensionKey::new());
+        let (session, gone, here) = (Extensions::default(), ExtensionKey::new(), ExtensionKey::new());
         let left = Arc::downgrade(&session.get_or_insert_with(&gone, || 1));
         drop(gone);
         assert!(left.upgrade().is_some());
