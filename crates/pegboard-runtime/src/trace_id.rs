@@ -32,6 +32,11 @@ impl TraceId {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// Returns the hexadecimal digits as text of its own.
+    pub(crate) fn into_string(self) -> String {
+        self.0
+    }
 }
 
 /// The finalizer of `SplitMix64`. It maps different numbers to different ones, so two calls of one caller never
