@@ -4,6 +4,7 @@
 //! time, so that memory, a local database and a remote engine can all implement them. Every write is atomic.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -277,7 +278,7 @@ pub enum LogEntry {
 pub struct FinishedCall {
     /// Summary of the call.
     pub summary: CallSummary,
-    /// Details in JSON, opaque to the store.
+    /// Details, opaque to the store.
     pub body: String,
 }
 
@@ -287,11 +288,11 @@ pub struct CallSummary {
     /// Id of the call.
     pub id: String,
     /// Session of the call.
-    pub session: String,
+    pub session: Arc<str>,
     /// Owner; empty if anonymous.
-    pub owner: String,
+    pub owner: Arc<str>,
     /// Name of the tool.
-    pub tool: String,
+    pub tool: Arc<str>,
     /// Error kind, also if the tool itself failed; `None` on success.
     pub error: Option<String>,
     /// Start time.

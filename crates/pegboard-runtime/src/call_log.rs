@@ -6,17 +6,19 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use pegboard_core::store::{CallLog, CallSummary, FinishedCall, LogEntry, StoreError, TraceRecord};
+use pegboard_json::RawJson;
+use serde::Serialize;
 use tokio::sync::{Notify, watch};
 use tokio::time::{self, Instant};
 use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
 use crate::event::{EventBus, LogLossReason, RuntimeEvent};
-use crate::optree::{EndedOperation, OpNode};
+use crate::optree::{CompactOperation, EndedOperation, OpNode};
 use crate::store_timeout::with_timeout;
 use crate::trace_id::TraceId;
 use crate::wall_clock::WallClock;
@@ -29,8 +31,10 @@ const FULL_BATCH: usize = 256;
 const MAX_PENDING: usize = 4_096;
 /// Maximum size of one call; a larger one is reduced.
 const MAX_BODY_BYTES: usize = 512 << 10;
-/// Size of most calls.
+/// Size of most calls in full.
 const USUAL_BODY_BYTES: usize = 1 << 10;
+/// Size of most calls in the compact form.
+const COMPACT_BODY_BYTES: usize = 1 << 7;
 /// Timeout of one write.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout of a flush.
@@ -52,7 +56,6 @@ pub(crate) enum UnwrittenEntry {
 
 /// A call that has ended, with the identity of its caller.
 pub(crate) struct EndedCall {
-    pub(crate) session: Arc<str>,
     pub(crate) owner: Arc<str>,
     pub(crate) instance_id: Uuid,
     pub(crate) operation: EndedOperation,
@@ -179,46 +182,62 @@ impl From<UnwrittenEntry> for LogEntry {
 }
 
 impl From<EndedCall> for FinishedCall {
-    fn from(EndedCall { session, owner, instance_id, operation }: EndedCall) -> Self {
-        let call = operation.to_node();
+    fn from(EndedCall { owner, instance_id, operation }: EndedCall) -> Self {
+        let (duration, error) = operation.outcome();
         let summary = CallSummary {
-            id: TraceId::of(instance_id, &call.op_id).to_string(),
-            session: session.to_string(),
-            owner: owner.to_string(),
-            tool: call.name.to_string(),
-            error: call.error.as_ref().map(|error| error.kind().to_owned()),
-            started: SystemTime::UNIX_EPOCH + Duration::from_millis(call.started_at),
-            duration: call.latency,
+            id: TraceId::of(instance_id, &operation.path()).into_string(),
+            session: Arc::clone(operation.session()),
+            owner,
+            tool: Arc::clone(operation.name()),
+            error: error.map(|error| error.kind().to_owned()),
+            started: operation.started(),
+            duration,
         };
-        Self { summary, body: body(call) }
+        let body = match CompactOperation::of(&operation) {
+            Some(compact) => to_json(&compact, COMPACT_BODY_BYTES),
+            None => whole_body(operation.to_node()),
+        };
+        Self { summary, body }
     }
 }
 
+/// Returns the operation of a call in the log, with everything below it; `None` if it cannot be read.
+pub fn logged_operation(FinishedCall { summary, body }: FinishedCall) -> Option<RawJson> {
+    if !body.starts_with('[') {
+        return RawJson::parse(body.into()).ok();
+    }
+    let operation: CompactOperation<'_> = serde_json::from_str(&body).ok()?;
+    Some(RawJson::of(&operation.to_node(&summary.session, &summary.tool)))
+}
+
 /// Serializes a call. If it is too large, first its nested session is dropped, then its logs and attributes.
-fn body(mut call: OpNode) -> String {
-    let written = |call: &OpNode| {
-        let mut text = Vec::with_capacity(USUAL_BODY_BYTES);
-        let result = serde_json::to_writer(&mut text, call);
-        result.ok().and_then(|()| String::from_utf8(text).ok()).unwrap_or_default()
-    };
-    let mut body = written(&call);
+fn whole_body(mut call: OpNode) -> String {
+    let mut body = to_json(&call, USUAL_BODY_BYTES);
     if body.len() > MAX_BODY_BYTES {
         call.child_session = None;
         call.attributes.insert("omitted".into(), "childSession".into());
-        body = written(&call);
+        body = to_json(&call, USUAL_BODY_BYTES);
     }
     if body.len() > MAX_BODY_BYTES {
         call.logs.clear();
         call.attributes.clear();
         call.attributes.insert("omitted".into(), "childSession, logs, attributes".into());
-        body = written(&call);
+        body = to_json(&call, USUAL_BODY_BYTES);
     }
     body
 }
 
+fn to_json(value: &impl Serialize, capacity: usize) -> String {
+    let mut text = Vec::with_capacity(capacity);
+    let written = serde_json::to_writer(&mut text, value);
+    written.ok().and_then(|()| String::from_utf8(text).ok()).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
-    use crate::optree::{OpEnd, OpKind, OpStart, OpTree, SessionIdentity};
+    use std::time::SystemTime;
+
+    use crate::optree::{OpEnd, OpError, OpKind, OpStart, OpTree, OpUsage, Payload, SessionIdentity};
 
     use super::*;
 
@@ -240,11 +259,45 @@ mod tests {
                 step.end(OpEnd::ok());
             }
             let operation = call.end_retained(OpEnd::ok()).expect("the tree has room");
-            let (session, owner) = ("s".into(), "".into());
-            let call: FinishedCall = EndedCall { session, owner, instance_id: Uuid::nil(), operation }.into();
+            let call: FinishedCall =
+                EndedCall { owner: "".into(), instance_id: Uuid::nil(), operation }.into();
             assert!(call.body.len() <= MAX_BODY_BYTES);
             let read: serde_json::Value = serde_json::from_str(&call.body).expect("it is JSON");
             assert_eq!(read["attributes"]["omitted"].as_str(), expected);
+        }
+    }
+
+    #[test]
+    fn the_operation_of_a_logged_call_is_what_it_was() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_nanos(1_789_000_000_123_456_789);
+        let plain = OpEnd { size: 52, ..OpEnd::ok() };
+        let waited = Duration::from_micros(1_500);
+        let failed = OpEnd::failed(OpError::new("timeout", "too slow"));
+        let usage = OpUsage { tokens_in: 3, ..OpUsage::default() };
+        for (server, log, end, is_compact) in [
+            (Some("s \"0\""), None, plain.clone(), true),
+            (None, None, OpEnd { cached: true, waited, ..plain.clone() }, true),
+            (None, None, failed, false),
+            (None, Some("a line"), plain.clone(), false),
+            (None, None, OpEnd { payload: Some(Payload::of("{}")), ..plain.clone() }, false),
+            (None, None, OpEnd { usage, ..plain }, false),
+        ] {
+            let tree = OpTree::new(SessionIdentity::new("session-1", now));
+            tree.next_turn();
+            let server = server.map(Into::into);
+            let call = tree.begin(OpStart { server, size: 17, ..OpStart::of(OpKind::Tool, "s0__echo", now) });
+            if let Some(line) = log {
+                call.log(line);
+            }
+            let operation = call.end_retained(end).expect("the tree has room");
+            let node = operation.to_node();
+            let call: FinishedCall =
+                EndedCall { owner: "".into(), instance_id: Uuid::nil(), operation }.into();
+            assert_eq!(call.body.starts_with('['), is_compact);
+            assert_eq!(
+                logged_operation(call).map(RawJson::into_bytes),
+                Some(RawJson::of(&node).into_bytes())
+            );
         }
     }
 }

@@ -210,8 +210,7 @@ impl Caller {
 
     /// Returns the log entry of a call that has ended.
     pub(crate) fn ended_call(&self, operation: EndedOperation) -> EndedCall {
-        let CallerInner { id, instance_id, owner, .. } = &*self.0;
-        EndedCall { session: Arc::clone(id), owner: Arc::clone(owner), instance_id: *instance_id, operation }
+        EndedCall { owner: self.shared_owner(), instance_id: self.0.instance_id, operation }
     }
 
     /// Resolves a tool. Servers that may have it but have not listed their tools yet are opened first, as for

@@ -15,6 +15,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 pub use self::accounting::{AccountingEntry, AccountingScope, OpUsage, Totals};
+pub(crate) use self::compact::CompactOperation;
 pub use self::node::{LogLine, OpNode, OpStatus, RequestNode, ResponseNode, SessionNode, TurnNode};
 pub(crate) use self::operation::EndedOperation;
 pub use self::operation::{OpEnd, OpError, OpKind, OpStart, Operation, TooDeep};
@@ -26,6 +27,7 @@ use self::path::OpSegment;
 use self::record::{Attributes, OpRecord, bounded_note};
 
 mod accounting;
+mod compact;
 mod node;
 mod operation;
 mod path;

@@ -359,7 +359,7 @@ impl CallLog for ScriptedLog {
         match *self.behaviour.lock().unwrap() {
             LogBehaviour::Well => async {
                 self.tools.lock().unwrap().extend(batch.map(|entry| match entry {
-                    LogEntry::Call(call) => call.summary.tool,
+                    LogEntry::Call(call) => call.summary.tool.to_string(),
                     LogEntry::Trace(record) => record.content,
                 }));
                 Ok(())

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use pegboard_core::store::{CallLog, CallQuery, CallSummary, TraceQuery, TraceRecord};
+use pegboard_core::store::{CallLog, CallQuery, CallSummary, FinishedCall, TraceQuery, TraceRecord};
 use pegboard_json::RawJson;
-use pegboard_runtime::{CallId, CallStatus, Runtime};
+use pegboard_runtime::{CallId, CallStatus, Runtime, logged_operation};
 use serde_json::{Value, json};
 
 use super::problem::ApiProblem;
@@ -72,7 +72,8 @@ impl CallListItem {
         if let Some(error) = &call.error {
             json["error"] = error.as_str().into();
         }
-        Self { id: call.id, session: call.session, started: call.started, source: CallSource::History, json }
+        let (id, session) = (call.id, call.session.to_string());
+        Self { id, session, started: call.started, source: CallSource::History, json }
     }
 }
 
@@ -121,11 +122,12 @@ impl ApiState {
         let finished = items.iter().zip(&running).filter(|(_, running)| running.is_none());
         let ids = finished.map(|(item, _)| item.id.clone()).collect();
         let finished = self.call_log().await?.calls_by_id(ids, self.now()).await?;
-        let mut finished: HashMap<String, String> =
-            finished.into_iter().map(|call| (call.summary.id, call.body)).collect();
-        let operations = items.iter().zip(running).filter_map(|(item, running)| {
-            running.or_else(|| RawJson::parse(finished.remove(&item.id)?.into()).ok())
-        });
+        let mut finished: HashMap<String, FinishedCall> =
+            finished.into_iter().map(|call| (call.summary.id.clone(), call)).collect();
+        let operations = items
+            .iter()
+            .zip(running)
+            .filter_map(|(item, running)| running.or_else(|| logged_operation(finished.remove(&item.id)?)));
         Ok(operations.collect())
     }
 

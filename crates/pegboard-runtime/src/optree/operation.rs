@@ -171,11 +171,37 @@ impl Drop for Operation {
 /// An operation that has ended. Outlives its retention by the tree.
 #[derive(Clone, Debug)]
 pub(crate) struct EndedOperation {
-    tree: OpTree,
-    record: Arc<OpRecord>,
+    pub(super) tree: OpTree,
+    pub(super) record: Arc<OpRecord>,
 }
 
 impl EndedOperation {
+    /// Returns the id of its session.
+    pub(crate) fn session(&self) -> &Arc<str> {
+        &self.tree.0.info.id
+    }
+
+    /// Returns its path in the tree.
+    pub(crate) fn path(&self) -> OpPath {
+        OpPath { ancestors: self.tree.0.ancestors.clone(), last: self.record.at }
+    }
+
+    /// Returns the name of the tool, model or step.
+    pub(crate) fn name(&self) -> &Arc<str> {
+        &self.record.name
+    }
+
+    /// Returns the start time.
+    pub(crate) fn started(&self) -> SystemTime {
+        self.record.started
+    }
+
+    /// Returns the duration and the error.
+    pub(crate) fn outcome(&self) -> (Duration, Option<&OpError>) {
+        let finish = self.record.finish.as_ref().expect("the operation has ended");
+        (finish.latency, finish.end.result.as_ref().err())
+    }
+
     /// Returns the operation with everything below it.
     pub(crate) fn to_node(&self) -> OpNode {
         node::operation(&self.tree, &self.record)

@@ -56,13 +56,11 @@ impl OpPath {
     pub(super) fn segments(&self) -> impl Iterator<Item = OpSegment> {
         self.ancestors.iter().flat_map(|ancestors| ancestors.iter()).copied().chain([self.last])
     }
-}
 
-impl OpPath {
-    /// Returns the path of the outermost operation.
-    #[must_use]
-    pub fn top(&self) -> Self {
-        Self { ancestors: None, last: self.segments().next().unwrap_or(self.last) }
+    /// Returns the turn and the index of the outermost operation as one number.
+    pub(crate) fn top_bits(&self) -> u64 {
+        let OpSegment { turn, index } = self.ancestors.as_ref().map_or(self.last, |ancestors| ancestors[0]);
+        (u64::from(turn) << 32) | u64::from(index)
     }
 }
 

@@ -1,9 +1,12 @@
 //! The call log, in SQLite: one row per segment of many entries.
 //!
 //! A batch becomes a segment, or extends the newest one while that is small. A query reads the heads of the
-//! segments, newest first, until it has enough; bodies are read only for the entries that it returns.
+//! segments, newest first, until it has enough; bodies are read only for the entries that it returns. What a call
+//! has in common with the previous one of its batch is not written again.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use pegboard_core::store::{
@@ -56,8 +59,8 @@ impl CallLog for Database {
             let CallQuery { id_prefix, session, owner, limit } = &query;
             let is_match = |head: &CallHead| {
                 id_prefix.as_ref().is_none_or(|prefix| head.id.starts_with(prefix))
-                    && session.as_ref().is_none_or(|session| *session == head.session)
-                    && owner.as_ref().is_none_or(|owner| *owner == head.owner)
+                    && session.as_ref().is_none_or(|session| **session == *head.session)
+                    && owner.as_ref().is_none_or(|owner| **owner == *head.owner)
             };
             let found = find(connection, now, *limit, is_match)?;
             Ok(found.into_iter().map(|found| found.head.into()).collect())
@@ -71,7 +74,7 @@ impl CallLog for Database {
         now: SystemTime,
     ) -> StoreFuture<'_, Vec<SessionSummary>> {
         self.run_cancellable(move |connection| {
-            let is_match = |head: &CallHead| owner.as_ref().is_none_or(|owner| *owner == head.owner);
+            let is_match = |head: &CallHead| owner.as_ref().is_none_or(|owner| **owner == *head.owner);
             let calls = find(connection, now, usize::MAX, is_match)?;
             let mut sessions = summarize(calls.into_iter().map(|found| found.head));
             sessions.truncate(limit);
@@ -104,10 +107,16 @@ impl CallLog for Database {
     }
 }
 
-/// Head of an entry: everything that a query needs to match it.
-trait LogHead: Serialize + DeserializeOwned {
+/// Head of an entry: everything that a query needs to match it. A line of JSON in the segment.
+trait LogHead: Clone {
     /// Kind of the segments with such entries.
     const KIND: &'static str;
+
+    /// Appends the line of the head; `previous` is the head before it in the same batch.
+    fn write(&self, previous: Option<&Self>, lines: &mut Vec<u8>);
+
+    /// Reads a line; `previous` is the head before it in the segment.
+    fn read(line: &str, previous: Option<&Self>) -> Result<Self, StoreError>;
 
     /// Time by which entries are ordered, in milliseconds.
     fn time(&self) -> i64;
@@ -117,12 +126,12 @@ trait LogHead: Serialize + DeserializeOwned {
 }
 
 /// Head of a finished call.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone)]
 struct CallHead {
     id: String,
-    session: String,
-    owner: String,
-    tool: String,
+    session: Arc<str>,
+    owner: Arc<str>,
+    tool: Arc<str>,
     error: Option<String>,
     /// In milliseconds since 1970.
     started: i64,
@@ -131,8 +140,56 @@ struct CallHead {
     body: usize,
 }
 
+/// The fields of a [`CallHead`] in order. Session, owner and tool are `None` if they are those of the previous
+/// head: most calls have them in common.
+type CallLine<'a> = (
+    Cow<'a, str>,
+    Option<Cow<'a, str>>,
+    Option<Cow<'a, str>>,
+    Option<Cow<'a, str>>,
+    Option<Cow<'a, str>>,
+    i64,
+    u64,
+    usize,
+);
+
 impl LogHead for CallHead {
     const KIND: &'static str = "call";
+
+    fn write(&self, previous: Option<&Self>, lines: &mut Vec<u8>) {
+        fn unless_same<'a>(text: &'a Arc<str>, previous: Option<&Arc<str>>) -> Option<Cow<'a, str>> {
+            (previous != Some(text)).then_some(Cow::Borrowed(text))
+        }
+        let line: CallLine<'_> = (
+            Cow::Borrowed(&self.id),
+            unless_same(&self.session, previous.map(|previous| &previous.session)),
+            unless_same(&self.owner, previous.map(|previous| &previous.owner)),
+            unless_same(&self.tool, previous.map(|previous| &previous.tool)),
+            self.error.as_deref().map(Cow::Borrowed),
+            self.started,
+            self.duration,
+            self.body,
+        );
+        write_line(&line, lines);
+    }
+
+    fn read(line: &str, previous: Option<&Self>) -> Result<Self, StoreError> {
+        let (id, session, owner, tool, error, started, duration, body): CallLine<'_> = parse(line)?;
+        let text = |text: Option<Cow<'_, str>>, of: fn(&Self) -> &Arc<str>| {
+            let same = || previous.map(|previous| Arc::clone(of(previous)));
+            text.map(Arc::from).or_else(same).ok_or_else(|| damaged("the first of a segment is incomplete"))
+        };
+        Ok(Self {
+            id: id.into_owned(),
+            session: text(session, |head| &head.session)?,
+            owner: text(owner, |head| &head.owner)?,
+            tool: text(tool, |head| &head.tool)?,
+            error: error.map(Cow::into_owned),
+            started,
+            duration,
+            body,
+        })
+    }
 
     fn time(&self) -> i64 {
         self.started
@@ -160,7 +217,7 @@ impl From<CallHead> for CallSummary {
 }
 
 /// Head of a trace record.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 struct TraceHead {
     workspace: String,
     session: String,
@@ -172,6 +229,14 @@ struct TraceHead {
 
 impl LogHead for TraceHead {
     const KIND: &'static str = "trace";
+
+    fn write(&self, _: Option<&Self>, lines: &mut Vec<u8>) {
+        write_line(self, lines);
+    }
+
+    fn read(line: &str, _: Option<&Self>) -> Result<Self, StoreError> {
+        parse(line)
+    }
 
     fn time(&self) -> i64 {
         sql_integer(self.timestamp)
@@ -205,16 +270,16 @@ fn append(
     now: SystemTime,
 ) -> JobResult<()> {
     let change = begin(connection, Durability::Process)?;
-    let mut calls = SegmentWriter::new(CallHead::KIND, limits.calls, now);
-    let mut traces = SegmentWriter::new(TraceHead::KIND, limits.traces, now);
+    let mut calls = SegmentWriter::<CallHead>::new(limits.calls, now);
+    let mut traces = SegmentWriter::<TraceHead>::new(limits.traces, now);
     let mut added = Ok(());
     for entry in batch {
         let is_added = match entry {
             LogEntry::Call(FinishedCall { summary, body }) => {
-                calls.add(&change, &CallHead::new(summary, &body), &body)?
+                calls.add(&change, CallHead::new(summary, &body), &body)?
             }
             LogEntry::Trace(record) => match TraceHead::split(record) {
-                Ok((head, body)) => traces.add(&change, &head, &body)?,
+                Ok((head, body)) => traces.add(&change, head, &body)?,
                 Err(refused) => Err(refused),
             },
         };
@@ -227,8 +292,7 @@ fn append(
 }
 
 /// Collects entries of one kind and writes them as segments.
-struct SegmentWriter {
-    kind: &'static str,
+struct SegmentWriter<H> {
     limits: LogLimits,
     now: SystemTime,
     /// Size of the segments written so far.
@@ -237,29 +301,25 @@ struct SegmentWriter {
     usage: StoreUsage,
     heads: Vec<u8>,
     bodies: String,
+    /// The last entry that was collected.
+    last: Option<H>,
 }
 
-impl SegmentWriter {
-    fn new(kind: &'static str, limits: LogLimits, now: SystemTime) -> Self {
-        let (written, usage) = (StoreUsage::default(), StoreUsage::default());
-        Self { kind, limits, now, written, newest_at: 0, usage, heads: Vec::new(), bodies: String::new() }
+impl<H: LogHead> SegmentWriter<H> {
+    fn new(limits: LogLimits, now: SystemTime) -> Self {
+        let (written, usage, heads) = (StoreUsage::default(), StoreUsage::default(), Vec::new());
+        Self { limits, now, written, newest_at: 0, usage, heads, bodies: String::new(), last: None }
     }
 
     /// Adds an entry; the inner error refuses it.
-    fn add(
-        &mut self,
-        change: &Transaction<'_>,
-        head: &impl LogHead,
-        body: &str,
-    ) -> JobResult<Result<(), StoreError>> {
+    fn add(&mut self, change: &Transaction<'_>, head: H, body: &str) -> JobResult<Result<(), StoreError>> {
         if self.is_full(self.usage, MAX_SEGMENT_BYTES) {
             self.write(change)?;
         }
         let start = self.heads.len();
-        serde_json::to_writer(&mut self.heads, head).expect("the head of an entry is plain data");
-        self.heads.push(b'\n');
+        head.write(self.last.as_ref(), &mut self.heads);
         let n_bytes = (self.heads.len() - start + body.len()) as u64;
-        if let Err(refused) = self.limits.admit(self.kind, n_bytes) {
+        if let Err(refused) = self.limits.admit(H::KIND, n_bytes) {
             self.heads.truncate(start);
             return Ok(Err(refused));
         }
@@ -267,6 +327,7 @@ impl SegmentWriter {
         self.newest_at = self.newest_at.max(head.time());
         self.usage.n_entries += 1;
         self.usage.n_bytes += n_bytes;
+        self.last = Some(head);
         Ok(Ok(()))
     }
 
@@ -301,7 +362,7 @@ impl SegmentWriter {
                      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
                 )?
                 .execute((
-                    self.kind,
+                    H::KIND,
                     self.newest_at,
                     expires_at,
                     n_entries,
@@ -315,6 +376,7 @@ impl SegmentWriter {
         self.newest_at = 0;
         self.heads.clear();
         self.bodies.clear();
+        self.last = None;
         Ok(())
     }
 
@@ -325,7 +387,7 @@ impl SegmentWriter {
                 "SELECT id, newest_at, n_entries, n_bytes FROM log_segments WHERE kind = ?1 \
                  ORDER BY newest_at DESC LIMIT 1",
             )?
-            .query_row([self.kind], |row| {
+            .query_row([H::KIND], |row| {
                 Ok((row.get::<_, i64>(0)?, from_millis(row.get(1)?), usage(row.get(2)?, row.get(3)?)))
             })
             .optional()?;
@@ -342,7 +404,7 @@ impl SegmentWriter {
         if self.written.n_entries == 0 {
             return Ok(());
         }
-        let mut total = UsageCounter::Log(self.kind).usage(change)?;
+        let mut total = UsageCounter::Log(H::KIND).usage(change)?;
         total.n_entries += self.written.n_entries;
         total.n_bytes += self.written.n_bytes;
         let mut select = change.prepare_cached(
@@ -353,7 +415,7 @@ impl SegmentWriter {
             let segment = |row: &Row<'_>| {
                 Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, usage(row.get(2)?, row.get(3)?)))
             };
-            select.query_row([self.kind], segment).optional()
+            select.query_row([H::KIND], segment).optional()
         };
         while let Some((id, expires_at, dropped)) = oldest()?
             && (expires_at <= millis(self.now) || self.limits.are_exceeded_by(total))
@@ -362,7 +424,7 @@ impl SegmentWriter {
             total.n_entries = total.n_entries.saturating_sub(dropped.n_entries);
             total.n_bytes = total.n_bytes.saturating_sub(dropped.n_bytes);
         }
-        UsageCounter::Log(self.kind).set(change, total)
+        UsageCounter::Log(H::KIND).set(change, total)
     }
 }
 
@@ -411,14 +473,14 @@ fn find<H: LogHead>(
         if found.len() >= limit && found.iter().filter(is_newer).count() >= limit {
             break;
         }
-        let mut start = 0;
+        let (mut start, mut previous) = (0, None);
         for line in row.get_ref(2)?.as_str().map_err(rusqlite::Error::from)?.lines() {
-            let head: H = parse(line)?;
-            let body_len = head.body_len();
+            let head = H::read(line, previous.as_ref())?;
             if is_match(&head) {
-                found.push(FoundEntry { head, segment, start });
+                found.push(FoundEntry { head: head.clone(), segment, start });
             }
-            start += body_len;
+            start += head.body_len();
+            previous = Some(head);
         }
     }
     found.sort_by(|one, other| {
@@ -432,11 +494,11 @@ fn find<H: LogHead>(
 /// Groups calls, newest first, by session and owner.
 fn summarize(calls: impl Iterator<Item = CallHead>) -> Vec<SessionSummary> {
     let mut sessions: Vec<SessionSummary> = Vec::new();
-    let mut positions: HashMap<(String, String), usize> = HashMap::new();
+    let mut positions: HashMap<(Arc<str>, Arc<str>), usize> = HashMap::new();
     for call in calls {
         let started = from_millis(call.started);
         let at = *positions.entry((call.session, call.owner)).or_insert_with_key(|(session, owner)| {
-            let (id, owner) = (session.clone(), owner.clone());
+            let (id, owner) = (session.to_string(), owner.to_string());
             sessions.push(SessionSummary { id, owner, started, used: started, n_calls: 0, n_failed: 0 });
             sessions.len() - 1
         });
@@ -446,6 +508,11 @@ fn summarize(calls: impl Iterator<Item = CallHead>) -> Vec<SessionSummary> {
         session.n_failed += u64::from(call.error.is_some());
     }
     sessions
+}
+
+fn write_line(line: &impl Serialize, lines: &mut Vec<u8>) {
+    serde_json::to_writer(&mut *lines, line).expect("the head of an entry is plain data");
+    lines.push(b'\n');
 }
 
 fn parse<T: DeserializeOwned>(text: &str) -> Result<T, StoreError> {

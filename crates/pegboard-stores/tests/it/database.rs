@@ -5,13 +5,14 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use futures_util::FutureExt;
 use pegboard_core::store::{
-    CacheKey, CacheStore, CachedResult, CallLog, CallQuery, CatalogueStore, LogEntry, OutputStore,
-    SessionHandle, SessionRecord, SessionStore, SlotStore, StoreError, StoreUsage, TraceQuery, TraceRecord,
+    CacheKey, CacheStore, CachedResult, CallLog, CallQuery, CallSummary, CatalogueStore, LogEntry,
+    OutputStore, SessionHandle, SessionRecord, SessionStore, SlotStore, StoreError, StoreUsage, TraceQuery,
+    TraceRecord,
 };
 use pegboard_stores::limits::{DatabaseLimits, OutputLimits};
 use pegboard_stores::sqlite::Database;
@@ -277,20 +278,27 @@ async fn a_damaged_file_is_refused_and_left_untouched() {
 }
 
 /// Released schemas, from version 1.
-const SCHEMAS: [&str; 3] = [
+const SCHEMAS: [&str; 4] = [
     include_str!("../../src/sqlite/schema.sql"),
     include_str!("../../src/sqlite/catalogue.sql"),
     include_str!("../../src/sqlite/history.sql"),
+    include_str!("../../src/sqlite/call_log.sql"),
 ];
 
-/// Creates a file as an earlier version wrote it, with one trace record and, since version 3, 200 calls.
-fn create_older(path: &Path, version: usize) {
+/// Creates the tables of an earlier version.
+fn create_schema(path: &Path, version: usize) -> Connection {
     let file = Connection::open(path).unwrap();
     for schema in &SCHEMAS[..version] {
         file.execute_batch(schema).unwrap();
     }
     file.pragma_update(None, "application_id", 0x5045_4742).unwrap();
     file.pragma_update(None, "user_version", i64::try_from(version).unwrap()).unwrap();
+    file
+}
+
+/// Creates a file as a version up to 3 wrote it, with one trace record and, since version 3, 200 calls.
+fn create_older(path: &Path, version: usize) {
+    let file = create_schema(path, version);
     let TraceRecord { workspace_id, session_id, kind, content, timestamp, metadata } = record();
     file.execute(
         "INSERT INTO traces (workspace_id, session_id, kind, done_at, n_bytes, content, metadata) \
@@ -311,7 +319,7 @@ fn create_older(path: &Path, version: usize) {
 
 #[tokio::test]
 async fn a_file_of_an_older_version_is_migrated() {
-    for version in 1..=SCHEMAS.len() {
+    for version in 1..=3 {
         let (_directory, path) = temp_database_path();
         create_older(&path, version);
         let opening: Vec<_> = (0..4)
@@ -333,7 +341,7 @@ async fn a_file_of_an_older_version_is_migrated() {
             let n = n_calls - 1 - place;
             assert_eq!(found.summary, calls[place]);
             assert_eq!(found.body, format!("{{\"\u{e9}\":{n}}}"));
-            assert_eq!(found.summary.tool, "notes\u{e9}");
+            assert_eq!(&*found.summary.tool, "notes\u{e9}");
             assert_eq!(found.summary.error.as_deref(), (n % 2 == 1).then_some("timeout"));
         }
         assert_eq!(
@@ -341,6 +349,52 @@ async fn a_file_of_an_older_version_is_migrated() {
             []
         );
     }
+}
+
+#[tokio::test]
+async fn calls_that_version_4_wrote_are_found_beside_later_ones() {
+    let (_directory, path) = temp_database_path();
+    create_schema(&path, 4).execute_batch(include_str!("version-4.sql")).unwrap();
+    let now = SystemTime::UNIX_EPOCH + Duration::from_millis(1_794_985_003_400);
+    let database = Database::open(&path).unwrap();
+    let find = async |database: &Database, id_prefix: Option<&str>| {
+        let query = CallQuery { limit: 10, id_prefix: id_prefix.map(str::to_owned), ..CallQuery::default() };
+        database.calls(query, now).await.unwrap()
+    };
+    let before = find(&database, None).await;
+    let told = |call: &CallSummary| {
+        format!("{} {} {} {} {:?}", call.id, call.session, call.owner, call.tool, call.error)
+    };
+    assert_eq!(
+        before.iter().map(told).collect::<Vec<_>>(),
+        [
+            "6a505773f5fe1fc0cc35926855b92625 session-9559a553-46a6-4bbc-9ce3-8cdbcf29b2eb 0:: chain__twice Some(\"execution_error\")",
+            "7e61876b404afd0fae6d243ab1ca63b7 session-493ab665-220a-4a2e-ac9b-b79219e74d6f 0:: chain__twice Some(\"execution_error\")",
+            "3e1f3d94c10d221b23ddd63f5bbb1898 session-e31ca855-824e-40ef-9dec-88f57ccc3e26 0:: s0__echo None",
+            "50ba99c7b7a7bc386342ed3c585a91d7 session-690e1968-fe48-4d38-9eb0-baeb74993162 0:: s0__echo None",
+        ]
+    );
+    assert_eq!(before[2].duration, Duration::from_micros(4_287));
+    let by_id = database.calls_by_id(before.iter().map(|call| call.id.clone()).collect(), now).await.unwrap();
+    for (summary, found) in before.iter().zip(&by_id) {
+        assert_eq!(found.summary, *summary);
+        let operation: serde_json::Value = serde_json::from_str(&found.body).unwrap();
+        assert_eq!(operation["name"], *summary.tool);
+        assert_eq!(operation["accounting"][0]["txnId"], *summary.session);
+    }
+    assert_eq!(find(&database, Some("3e1f")).await, before[2..3]);
+
+    // A later call extends the segment.
+    let mut later = by_id[0].clone();
+    (later.summary.id, later.summary.started) = ("later".to_owned(), now);
+    database.append(Box::new([LogEntry::Call(later.clone())].into_iter()), now).await.unwrap();
+    assert_eq!(find(&database, None).await[1..], before);
+    assert_eq!(database.calls_by_id(vec!["later".to_owned()], now).await.unwrap(), [later]);
+    let n_segments: i64 = Connection::open(&path)
+        .unwrap()
+        .query_row("SELECT count(*) FROM log_segments", (), |row| row.get(0))
+        .unwrap();
+    assert_eq!(n_segments, 1);
 }
 
 #[tokio::test]
@@ -366,10 +420,10 @@ async fn a_file_that_cannot_be_opened_is_replaced_by_memory() {
 fn a_file_of_a_newer_version_or_of_another_program_is_refused() {
     let (_directory, path) = temp_database_path();
     drop(Database::open(&path).unwrap());
-    Connection::open(&path).unwrap().pragma_update(None, "user_version", 5).unwrap();
+    Connection::open(&path).unwrap().pragma_update(None, "user_version", 6).unwrap();
     assert_eq!(
         reason(&path),
-        "written by a newer version of Pegboard (schema version 5, this one supports 4); use that version, or \
+        "written by a newer version of Pegboard (schema version 6, this one supports 5); use that version, or \
          another file"
     );
 

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use pegboard::runtime::logged_operation;
 use pegboard::store::{CallLog, CallQuery};
 use pegboard::stores::sqlite::Database;
 use pegboard::wire::RawJson;
@@ -187,7 +188,7 @@ async fn a_killed_gateway_leaves_the_calls_that_it_had_logged() {
     assert!((20..=n_made + 1).contains(&left.len()), "{} of {n_made} calls are left", left.len());
     for (place, call) in left.iter().enumerate() {
         let found = log.calls_by_id(vec![call.id.clone()], SystemTime::now()).await.unwrap();
-        let operation: Value = serde_json::from_str(&found[0].body).unwrap();
+        let operation = logged_operation(found[0].clone()).unwrap().to_value();
         assert_eq!(operation["opId"], format!("1-{}", place + 1), "no call is missing");
     }
 }

@@ -58,7 +58,7 @@ async fn a_finished_call_is_persisted_within_200_ms() {
     let expected = ["t__echo ok", "t__fail execution_error", "t__nap ok", "t__gate canceled"];
     assert_eq!(outcomes(&*history).await, expected);
     let nap = &written(&*history).await[1];
-    assert_eq!((nap.session.as_str(), nap.owner.as_str()), (caller.id(), caller.owner()));
+    assert_eq!((&*nap.session, &*nap.owner), (caller.id(), caller.owner()));
     assert!(nap.duration >= Duration::from_millis(40));
 }
 
@@ -82,7 +82,7 @@ async fn nested_calls_are_persisted_with_their_parent() {
     assert_eq!(line(&call(&caller, "chain__twice", json!({"a": 1})).await), r#"{"a":1}"#);
     runtime.flush_call_log().await;
     let calls = written(&*history).await;
-    assert_eq!(calls.iter().map(|call| call.tool.as_str()).collect::<Vec<_>>(), ["chain__twice"]);
+    assert_eq!(calls.iter().map(|call| &*call.tool).collect::<Vec<_>>(), ["chain__twice"]);
     let past = history.calls_by_id(vec![calls[0].id.clone()], SystemTime::now()).await.unwrap();
     let body: Value = serde_json::from_str(&past[0].body).unwrap();
     let steps = body["childSession"]["turns"][0]["ops"].as_array().unwrap();

@@ -39,9 +39,9 @@ fn call(id: &str, owner: &str, started: u64) -> FinishedCall {
     FinishedCall {
         summary: CallSummary {
             id: id.to_owned(),
-            session: format!("s-{owner}"),
-            owner: owner.to_owned(),
-            tool: "notes__add".to_owned(),
+            session: format!("s-{owner}").into(),
+            owner: owner.into(),
+            tool: "notes__add".into(),
             error: None,
             started: at(started),
             duration: Duration::from_micros(1_234),
@@ -141,7 +141,7 @@ async fn the_oldest_calls_are_evicted_beyond_the_limits(engine: Engine) {
     add(&log, vec![call("f", "ann", 70)], 6).await.unwrap();
     assert_eq!(found(&log, all(), 6).await, "f e d");
     let engine = engine.other();
-    let log = self::log(&engine, LogLimits { max_bytes: 300, ..LogLimits::CALLS }, LogLimits::TRACES);
+    let log = self::log(&engine, LogLimits { max_bytes: 180, ..LogLimits::CALLS }, LogLimits::TRACES);
     let large = |id: &str, started| FinishedCall { body: "x".repeat(60), ..call(id, "ann", started) };
     add(&log, vec![large("a", 1), large("b", 2)], 0).await.unwrap();
     assert_eq!(found(&log, all(), 0).await, "b");
@@ -161,10 +161,10 @@ async fn many_small_batches_share_a_segment(engine: Engine) {
 }
 
 async fn an_oversized_call_is_refused_without_its_batch(engine: Engine) {
-    let log = log(&engine, LogLimits { max_entry_bytes: 150, ..LogLimits::CALLS }, LogLimits::TRACES);
+    let log = log(&engine, LogLimits { max_entry_bytes: 90, ..LogLimits::CALLS }, LogLimits::TRACES);
     let large = FinishedCall { body: "x".repeat(60), ..call("b", "ann", 1) };
     let refused = add(&log, vec![call("a", "ann", 1), large, call("c", "ann", 2)], 0).await.unwrap_err();
-    assert_eq!(refused.to_string(), "the store is full: a call record of 183 bytes exceeds the limit of 150");
+    assert_eq!(refused.to_string(), "the store is full: a call record of 105 bytes exceeds the limit of 90");
     assert_eq!(found(&log, all(), 0).await, "c a");
 }
 

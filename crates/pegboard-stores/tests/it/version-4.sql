@@ -1,0 +1,17 @@
+-- Calls as schema version 4 stored them.
+
+INSERT INTO log_segments VALUES (
+    1,
+    'call',
+    1794985003323,
+    1795589803325,
+    4,
+    3318,
+    '{"id":"50ba99c7b7a7bc386342ed3c585a91d7","session":"session-690e1968-fe48-4d38-9eb0-baeb74993162","owner":"0::","tool":"s0__echo","error":null,"started":1794984994716,"duration":1756,"body":559}
+{"id":"3e1f3d94c10d221b23ddd63f5bbb1898","session":"session-e31ca855-824e-40ef-9dec-88f57ccc3e26","owner":"0::","tool":"s0__echo","error":null,"started":1794984994743,"duration":4287,"body":561}
+{"id":"7e61876b404afd0fae6d243ab1ca63b7","session":"session-493ab665-220a-4a2e-ac9b-b79219e74d6f","owner":"0::","tool":"chain__twice","error":"execution_error","started":1794985003282,"duration":52,"body":694}
+{"id":"6a505773f5fe1fc0cc35926855b92625","session":"session-9559a553-46a6-4bbc-9ce3-8cdbcf29b2eb","owner":"0::","tool":"chain__twice","error":"execution_error","started":1794985003323,"duration":1493,"body":692}
+',
+    '{"opId":"1-1","kind":"tool","name":"s0__echo","server":"s0","status":"ok","startedAt":1794984994716,"endedAt":1794984994718,"latencyMs":1.75614,"attributes":{},"logs":[],"accounting":[{"type":"tool","timestamp":1794984994716,"status":"ok","latency":1.75614,"mcpServer":"s0","command":"s0__echo","charactersIn":22,"charactersOut":66,"callPath":"","txnId":"session-690e1968-fe48-4d38-9eb0-baeb74993162","originTxnId":"session-690e1968-fe48-4d38-9eb0-baeb74993162"}],"request":{"kind":"tool","size":22,"truncated":false},"response":{"size":66,"truncated":false}}{"opId":"1-1","kind":"tool","name":"s0__echo","server":"s0","status":"ok","startedAt":1794984994743,"endedAt":1794984994747,"latencyMs":4.287675,"attributes":{},"logs":[],"accounting":[{"type":"tool","timestamp":1794984994743,"status":"ok","latency":4.287675,"mcpServer":"s0","command":"s0__echo","charactersIn":22,"charactersOut":66,"callPath":"","txnId":"session-e31ca855-824e-40ef-9dec-88f57ccc3e26","originTxnId":"session-e31ca855-824e-40ef-9dec-88f57ccc3e26"}],"request":{"kind":"tool","size":22,"truncated":false},"response":{"size":66,"truncated":false}}{"opId":"1-1","kind":"tool","name":"chain__twice","server":"chain","status":"failed","startedAt":1794985003282,"endedAt":1794985003282,"latencyMs":0.052768,"error":{"kind":"execution_error","message":"the tool reported an error"},"attributes":{},"logs":[],"accounting":[{"type":"tool","timestamp":1794985003282,"status":"failed","latency":0.052768,"mcpServer":"chain","command":"chain__twice","charactersIn":2,"charactersOut":268,"error":"the tool reported an error","callPath":"","txnId":"session-493ab665-220a-4a2e-ac9b-b79219e74d6f","originTxnId":"session-493ab665-220a-4a2e-ac9b-b79219e74d6f"}],"request":{"kind":"tool","size":2,"truncated":false},"response":{"size":268,"truncated":false}}{"opId":"1-1","kind":"tool","name":"chain__twice","server":"chain","status":"failed","startedAt":1794985003323,"endedAt":1794985003325,"latencyMs":1.493698,"error":{"kind":"execution_error","message":"the tool reported an error"},"attributes":{},"logs":[],"accounting":[{"type":"tool","timestamp":1794985003323,"status":"failed","latency":1.493698,"mcpServer":"chain","command":"chain__twice","charactersIn":2,"charactersOut":54,"error":"the tool reported an error","callPath":"","txnId":"session-9559a553-46a6-4bbc-9ce3-8cdbcf29b2eb","originTxnId":"session-9559a553-46a6-4bbc-9ce3-8cdbcf29b2eb"}],"request":{"kind":"tool","size":2,"truncated":false},"response":{"size":54,"truncated":false}}'
+);
+INSERT INTO tallies VALUES ('log', 'call', 4, 3318);
