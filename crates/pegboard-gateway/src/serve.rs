@@ -14,7 +14,7 @@ use pegboard_wire::http::server::{DirectRoutes, HttpApplication, HttpServerEndpo
 use pegboard_wire::http::{self, legacy_server};
 use pegboard_wire::link::InputLimits;
 use pegboard_wire::server::ServiceServer;
-use pegboard_wire::stdio::line_transport;
+use pegboard_wire::stdio::{self, line_transport};
 use pegboard_wire::websocket;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
@@ -30,7 +30,7 @@ use crate::profile_service::ProfileService;
 /// # }
 /// ```
 pub async fn stdio(gateway: &Gateway, profile: Option<&str>) -> Result<(), ProfileError> {
-    streams(gateway, profile, tokio::io::stdin(), tokio::io::stdout()).await
+    streams(gateway, profile, stdio::standard_input(), stdio::standard_output()).await
 }
 
 /// Serves one client over a pair of byte streams until it disconnects.

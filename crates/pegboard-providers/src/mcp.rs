@@ -21,7 +21,7 @@ use pegboard_core::server_log::ServerLog;
 use pegboard_core::settings::mcp::ResolvedMcpServer;
 use pegboard_core::store::CatalogueStore;
 use pegboard_json::RawJson;
-use tokio::sync::{broadcast, watch};
+use tokio::sync::{broadcast, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{self, Instant};
 use tokio_util::sync::DropGuard;
@@ -163,26 +163,40 @@ impl McpServer {
     /// listing there. `now` is the current wall-clock time.
     ///
     /// This does not start the server; the first use of the listing does. Only the first call for a server has
-    /// an effect.
-    pub async fn cache_listing(&self, store: Arc<dyn CatalogueStore>, now: SystemTime) {
-        let SharedServer { handle, listing, instances, .. } = &*self.shared;
-        if self.shared.is_listing_cached.swap(true, Ordering::Relaxed) {
-            return;
+    /// an effect. The work is done in the background; the future completes when the last known listing is
+    /// published.
+    pub fn cache_listing(
+        &self,
+        store: Arc<dyn CatalogueStore>,
+        now: SystemTime,
+    ) -> impl Future<Output = ()> + Send + use<> {
+        let (published, is_published) = oneshot::channel::<()>();
+        if !self.shared.is_listing_cached.swap(true, Ordering::Relaxed) {
+            let SharedServer { handle, listing, instances, .. } = &*self.shared;
+            self.shared.spawn_supervisor();
+            let (server, fingerprint) = (handle.settings.name.clone(), handle.settings.fingerprint());
+            let cache = ListingCache { server, fingerprint, store, clock: (now, Instant::now()) };
+            let (listing, stop) = (listing.clone(), handle.stop.clone());
+            let handler = Arc::clone(instances) as Arc<dyn Handler>;
+            // The task ends when the server is dropped or shut down.
+            let listing_writer = tokio::spawn(async move {
+                let mut listings = listing.offering();
+                if let Some(last_known) = cache.load(&handler).await {
+                    listing.publish_snapshot(last_known);
+                }
+                if listing.is_fresh() {
+                    listings.mark_changed();
+                }
+                // The listing must not outlive the server.
+                drop((published, listing, handler));
+                cache.save_changes(listings, stop).await;
+            });
+            *self.shared.listing_writer.lock() = Some(listing_writer);
         }
-        self.shared.spawn_supervisor();
-        let (server, fingerprint) = (handle.settings.name.clone(), handle.settings.fingerprint());
-        let cache = ListingCache { server, fingerprint, store, clock: (now, Instant::now()) };
-        let mut listings = listing.offering();
-        let handler = Arc::clone(instances) as Arc<dyn Handler>;
-        if let Some(last_known) = cache.load(&handler).await {
-            listing.publish_snapshot(last_known);
+        async move {
+            // The sender is dropped without a message.
+            let _ = is_published.await;
         }
-        if listing.is_fresh() {
-            listings.mark_changed();
-        }
-        // The task ends when the server is dropped or shut down.
-        let listing_writer = tokio::spawn(cache.save_changes(listings, handle.stop.clone()));
-        *self.shared.listing_writer.lock() = Some(listing_writer);
     }
 
     /// Returns the settings of the server.

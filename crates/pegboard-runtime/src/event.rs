@@ -5,7 +5,7 @@
 //! listener.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use pegboard_core::error::ErrorKind;
@@ -17,6 +17,8 @@ use tokio::sync::broadcast;
 
 /// Number of events that a subscriber may lag behind before it loses the oldest.
 const CAPACITY: usize = 4_096;
+/// The same for state changes of servers.
+const SERVER_CAPACITY: usize = 1_024;
 
 /// An event of the runtime.
 #[derive(Clone, Debug, Serialize)]
@@ -310,39 +312,39 @@ pub struct EventBus(Arc<Listeners>);
 
 struct Listeners {
     observers: Vec<Arc<dyn Observer>>,
-    stream: broadcast::Sender<RuntimeEvent>,
+    /// Created by the first subscriber: an empty channel takes as much memory as a full one.
+    stream: OnceLock<broadcast::Sender<RuntimeEvent>>,
     /// State changes of servers, for subscribers that must not be woken by every call.
-    servers: broadcast::Sender<RuntimeEvent>,
+    servers: OnceLock<broadcast::Sender<RuntimeEvent>>,
 }
 
 impl EventBus {
     /// Creates a bus with these observers.
     pub fn new(observers: impl IntoIterator<Item = Arc<dyn Observer>>) -> Self {
         let observers = observers.into_iter().collect();
-        let (stream, servers) = (broadcast::Sender::new(CAPACITY), broadcast::Sender::new(CAPACITY));
-        Self(Arc::new(Listeners { observers, stream, servers }))
+        Self(Arc::new(Listeners { observers, stream: OnceLock::new(), servers: OnceLock::new() }))
     }
 
     /// Subscribes to future events. A subscriber that lags loses the oldest events and is told how many.
     pub fn subscribe(&self) -> broadcast::Receiver<RuntimeEvent> {
-        self.0.stream.subscribe()
+        self.0.stream.get_or_init(|| broadcast::Sender::new(CAPACITY)).subscribe()
     }
 
     /// Subscribes to future [`RuntimeEvent::Server`] events only.
     pub fn subscribe_to_servers(&self) -> broadcast::Receiver<RuntimeEvent> {
-        self.0.servers.subscribe()
+        self.0.servers.get_or_init(|| broadcast::Sender::new(SERVER_CAPACITY)).subscribe()
     }
 
     /// Delivers a state change of a server.
     pub(crate) fn emit_server(&self, toolbox: String, server: String, state: ServerState) {
         let event = RuntimeEvent::Server { toolbox, server, state };
-        let _ = self.0.servers.send(event.clone());
+        send(&self.0.servers, || event.clone());
         self.emit(|| event);
     }
 
     /// Returns `true` if there is an observer or a subscriber.
     pub fn has_listeners(&self) -> bool {
-        !self.0.observers.is_empty() || self.0.stream.receiver_count() > 0
+        !self.0.observers.is_empty() || self.0.stream.get().is_some_and(|stream| stream.receiver_count() > 0)
     }
 
     /// Delivers an event to all observers and subscribers.
@@ -354,8 +356,15 @@ impl EventBus {
         for observer in &self.0.observers {
             observer.observe(&event);
         }
-        // Sending fails only if there is no subscriber.
-        let _ = self.0.stream.send(event);
+        send(&self.0.stream, || event);
+    }
+}
+
+/// Sends an event if there has ever been a subscriber.
+fn send(stream: &OnceLock<broadcast::Sender<RuntimeEvent>>, event: impl FnOnce() -> RuntimeEvent) {
+    if let Some(stream) = stream.get() {
+        // Sending fails only if there is no subscriber any more.
+        let _ = stream.send(event());
     }
 }
 

@@ -15,6 +15,7 @@ mod time;
 mod usage_counter;
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 
@@ -25,6 +26,7 @@ use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::limits::DatabaseLimits;
+use file::{IntegrityCheck, OpenFile};
 
 /// Maximum number of queued jobs. Each may hold an output, so they are few.
 const MAX_WAITING: usize = 64;
@@ -56,8 +58,42 @@ const MAX_WAITING: usize = 64;
 pub struct Database {
     engine: DatabaseEngine,
     limits: DatabaseLimits,
+    file: Arc<FileStatus>,
+}
+
+/// Status of a file that is opened in the background.
+#[derive(Debug, Default)]
+struct FileStatus {
     /// Reason why the file is not used.
-    problem: Arc<OnceLock<StoreError>>,
+    problem: OnceLock<StoreError>,
+    is_unchecked: AtomicBool,
+}
+
+impl FileStatus {
+    /// Opens the file, or a database in memory if that fails.
+    fn open(&self, path: &Path) -> Connection {
+        match file::open(path, IntegrityCheck::AfterCrash) {
+            Ok(OpenFile { connection, is_unchecked }) => {
+                self.is_unchecked.store(is_unchecked, Ordering::Relaxed);
+                connection
+            }
+            Err(error) => self.replace_file(error),
+        }
+    }
+
+    /// Checks the file if that is due, and no longer uses it if it is damaged.
+    fn check(&self, connection: &mut Connection) {
+        if self.is_unchecked.swap(false, Ordering::Relaxed)
+            && let Err(error) = file::check(connection)
+        {
+            *connection = self.replace_file(error);
+        }
+    }
+
+    fn replace_file(&self, problem: StoreError) -> Connection {
+        self.problem.get_or_init(|| problem);
+        file::open_in_memory()
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -77,27 +113,21 @@ impl Database {
 
     /// Opens the database at a path; creates it if it does not exist.
     pub fn open_with(path: &Path, limits: DatabaseLimits) -> Result<Self, StoreError> {
-        let connection = file::open(path)?;
+        let OpenFile { connection, .. } = file::open(path, IntegrityCheck::AtOpen)?;
         let jobs = start(move || connection)?;
-        Ok(Self { engine: DatabaseEngine::File(jobs), limits, problem: Arc::default() })
+        Ok(Self { engine: DatabaseEngine::File(jobs), limits, file: Arc::default() })
     }
 
     /// Opens the database at a path in the background. If it cannot be opened, state is kept in memory, and
     /// [`problem`](Self::problem) returns the reason.
     pub fn open_in_background(path: &Path, limits: DatabaseLimits) -> Self {
-        let problem = Arc::<OnceLock<StoreError>>::default();
-        let (path, reported) = (path.to_owned(), Arc::clone(&problem));
-        let connect = move || {
-            file::open(&path).unwrap_or_else(|error| {
-                reported.get_or_init(|| error);
-                file::open_in_memory()
-            })
-        };
-        match start(connect) {
-            Ok(jobs) => Self { engine: DatabaseEngine::File(jobs), limits, problem },
+        let file = Arc::<FileStatus>::default();
+        let (path, opening) = (path.to_owned(), Arc::clone(&file));
+        match start(move || opening.open(&path)) {
+            Ok(jobs) => Self { engine: DatabaseEngine::File(jobs), limits, file },
             Err(error) => {
-                problem.get_or_init(|| error);
-                Self { problem, ..Self::in_memory_with(limits) }
+                file.problem.get_or_init(|| error);
+                Self { file, ..Self::in_memory_with(limits) }
             }
         }
     }
@@ -118,17 +148,27 @@ impl Database {
 
     /// Returns an empty database in memory, which is created at its first use.
     pub fn in_memory_with(limits: DatabaseLimits) -> Self {
-        Self { engine: DatabaseEngine::Memory(Arc::default()), limits, problem: Arc::default() }
+        Self { engine: DatabaseEngine::Memory(Arc::default()), limits, file: Arc::default() }
     }
 
     /// Waits until the database is open; returns the reason why state is kept in memory, if it should be in a
     /// file.
+    ///
+    /// Checks a file that was opened in the background and not closed by the last process that used it. Jobs
+    /// that were queued before do not wait for that.
     pub async fn problem(&self) -> Option<StoreError> {
         let opened = match &self.engine {
-            DatabaseEngine::File(_) => self.run_to_completion(|_| Ok(())).await,
+            DatabaseEngine::File(_) => {
+                let file = Arc::clone(&self.file);
+                let check = move |connection: &mut Connection| {
+                    file.check(connection);
+                    Ok(())
+                };
+                self.run_to_completion(check).await
+            }
             DatabaseEngine::Memory(_) => Ok(()),
         };
-        opened.err().or_else(|| self.problem.get().cloned())
+        opened.err().or_else(|| self.file.problem.get().cloned())
     }
 
     /// Runs a job on the database thread; it is skipped if the caller stops waiting.

@@ -14,6 +14,10 @@ use crate::link::{
 };
 use crate::message::{Id, InvalidMessage, Message, RpcError, code};
 
+mod process_streams;
+
+pub use process_streams::{InputStream, OutputStream, standard_input, standard_output};
+
 /// Creates a link over two byte streams, one message per line, and the task that drives it.
 ///
 /// The task ends when writing fails, or when the link is dropped and all lines are written or the close

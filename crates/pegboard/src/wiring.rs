@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use futures_util::future::{BoxFuture, FutureExt, join_all};
 use parking_lot::Mutex;
 use pegboard_config::{Configuration, ServerEntry, ToolboxConfig};
 use pegboard_core::entry::ToolEntry;
@@ -126,19 +128,21 @@ pub async fn start(
 ) -> Result<App, AppError> {
     let metrics = Arc::new(Metrics::new(MetricsLimits::default()));
     let stores = Stores::open(options.state.as_deref(), &configuration.cache);
+    let factory = ProviderFactory {
+        fallback: options.fallback,
+        has_no_listings: AtomicBool::new(stores.is_new),
+        ..ProviderFactory::new(options.servers, Arc::clone(&stores.database) as _)
+    };
+    let secrets = KnownSecrets::default();
+    let known = secrets.add(&configuration.secrets, telemetry);
+    let (plan, views) = factory.plan(configuration).await;
+    // Last, since it may check the whole file, and listings are loaded from it.
     let database = Arc::clone(&stores.database);
     tokio::spawn(async move {
         if let Some(error) = database.problem().await {
             tracing::warn!("State is kept in memory and will be lost at exit: {error}");
         }
     });
-    let factory = ProviderFactory {
-        fallback: options.fallback,
-        ..ProviderFactory::new(options.servers, Arc::clone(&stores.database) as _)
-    };
-    let secrets = KnownSecrets::default();
-    let known = secrets.add(&configuration.secrets, telemetry);
-    let (plan, views) = factory.plan(configuration).await;
     let builder = Runtime::builder()
         .plan(plan.secrets(known))
         .observe(Arc::new(EventLogger))
@@ -216,10 +220,15 @@ impl KnownSecrets {
     }
 }
 
+/// Completes when the last known listing of a server is published.
+type ListingLoad = BoxFuture<'static, ()>;
+
 /// Creates the providers of a configuration, and reuses unchanged ones.
 struct ProviderFactory {
     pool: ServerPool,
     catalogue: Arc<dyn CatalogueStore>,
+    /// Set until the first plan if the store is new, so that there is nothing to wait for.
+    has_no_listings: AtomicBool,
     clock: WallClock,
     /// Placeholders for unusable servers, by reason.
     unusable: ReuseCache<String>,
@@ -236,6 +245,7 @@ impl ProviderFactory {
         Self {
             pool: ServerPool::new(servers),
             catalogue,
+            has_no_listings: AtomicBool::new(false),
             clock: WallClock::start(),
             unusable: ReuseCache::default(),
             rest: rest::RestProviders::default(),
@@ -257,8 +267,12 @@ impl ProviderFactory {
             plan = plan.toolbox(&toolbox, description);
             plan = plan.provide_with(&server, provider, ServerSettings::default());
         }
+        let mut listings = Vec::new();
         for (name, toolbox) in toolboxes {
-            plan = self.with_toolbox(plan, &name, toolbox, &resolver).await;
+            plan = self.with_toolbox(plan, &name, toolbox, &resolver, &mut listings).await;
+        }
+        if !self.has_no_listings.swap(false, Ordering::Relaxed) {
+            join_all(listings).await;
         }
         (plan, gateway)
     }
@@ -269,12 +283,15 @@ impl ProviderFactory {
         name: &ToolboxName,
         toolbox: ToolboxConfig,
         resolver: &ModelResolver,
+        listings: &mut Vec<ListingLoad>,
     ) -> RuntimePlan {
         plan = plan.toolbox(name.as_str(), toolbox.description);
         for (server, described) in toolbox.servers {
             let (provider, tools) = match described {
                 ServerEntry::Mcp { connection, .. } if !connection.is_enabled => continue,
-                ServerEntry::Mcp { connection, tools } => (self.server(&server, *connection).await, *tools),
+                ServerEntry::Mcp { connection, tools } => {
+                    (self.server(&server, *connection, listings), *tools)
+                }
                 ServerEntry::OpenApi { service, .. } if service.enabled == Some(false) => continue,
                 ServerEntry::OpenApi { service, tools } => {
                     (self.services.service(name, &server, *service).await, *tools)
@@ -291,10 +308,16 @@ impl ProviderFactory {
     }
 
     /// Returns a server that lists its tools from the last run until it is connected.
-    async fn server(&self, name: &ServerName, connection: ResolvedMcpServer) -> Arc<dyn Provider> {
+    fn server(
+        &self,
+        name: &ServerName,
+        connection: ResolvedMcpServer,
+        listings: &mut Vec<ListingLoad>,
+    ) -> Arc<dyn Provider> {
         match self.pool.server(connection) {
             Ok(server) => {
-                server.cache_listing(Arc::clone(&self.catalogue), self.clock.now()).await;
+                let loaded = server.cache_listing(Arc::clone(&self.catalogue), self.clock.now());
+                listings.push(loaded.boxed());
                 Arc::new(server)
             }
             Err(error) => self.unusable(name, &error.to_string()),
@@ -315,6 +338,8 @@ struct Stores {
     database: Arc<Database>,
     cache: Arc<dyn CacheStore>,
     slots: Arc<dyn SlotStore>,
+    /// The database did not exist before.
+    is_new: bool,
 }
 
 impl Stores {
@@ -326,9 +351,12 @@ impl Stores {
                 database: Arc::new(Database::in_memory_with(limits)),
                 cache: Arc::new(memory::MemoryCache::new(limits.cache)),
                 slots: Arc::new(memory::MemorySlots::new(limits.slots)),
+                is_new: true,
             };
         };
-        let database = Arc::new(Database::open_in_background(&folder.join(DATABASE), limits));
+        let path = folder.join(DATABASE);
+        let is_new = !path.exists();
+        let database = Arc::new(Database::open_in_background(&path, limits));
         Self {
             cache: match cache.backend {
                 CacheBackend::Sqlite => Arc::clone(&database) as _,
@@ -336,6 +364,7 @@ impl Stores {
             },
             slots: Arc::clone(&database) as _,
             database,
+            is_new,
         }
     }
 

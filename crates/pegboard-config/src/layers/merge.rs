@@ -25,7 +25,18 @@ pub(super) fn merge(below: Node, above: Node, texts: &[SourceText]) -> Node {
 
 /// Removes nulls, which count as unset. A container without a value is kept as an empty one.
 pub(super) fn drop_nulls(root: &mut Node, texts: &[SourceText]) {
-    drop_nulls_inside(root, SchemaPosition::root(), texts);
+    // Few files have nulls, and the schema takes longer to build than a file to read.
+    if contains_null(root) {
+        drop_nulls_inside(root, SchemaPosition::root(), texts);
+    }
+}
+
+fn contains_null(node: &Node) -> bool {
+    match &node.value {
+        Value::Null => true,
+        Value::Map(entries) => entries.iter().any(|entry| contains_null(&entry.value)),
+        Value::Bool(_) | Value::Number(_) | Value::Text(_) | Value::List(_) => false,
+    }
 }
 
 fn drop_nulls_inside(node: &mut Node, position: SchemaPosition, texts: &[SourceText]) {

@@ -34,13 +34,36 @@ const STATEMENT_CACHE_CAPACITY: usize = 64;
 
 type OpenResult<T> = Result<T, Box<dyn Error>>;
 
+/// Time at which the contents of a file are checked, which reads all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum IntegrityCheck {
+    /// While the file is opened.
+    AtOpen,
+    /// Later, and only if the last process that used the file did not close it. Damage of another kind is an
+    /// error of the job that meets it.
+    AfterCrash,
+}
+
+/// An open file.
+pub(super) struct OpenFile {
+    pub(super) connection: Connection,
+    /// `true` if [`check`] is due.
+    pub(super) is_unchecked: bool,
+}
+
 /// Opens the database at a path; creates it if it does not exist. A file that is not our database is left
 /// untouched.
-pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
-    try_open(path).map_err(|reason| StoreError::Unusable {
-        place: path.display().to_string(),
-        reason: reason.to_string(),
-    })
+pub(super) fn open(path: &Path, check: IntegrityCheck) -> Result<OpenFile, StoreError> {
+    try_open(path, check).map_err(|reason| unusable(&path.display().to_string(), &*reason))
+}
+
+/// Checks the contents of an open file.
+pub(super) fn check(connection: &Connection) -> Result<(), StoreError> {
+    check_integrity(connection).map_err(|reason| unusable(connection.path().unwrap_or_default(), &*reason))
+}
+
+fn unusable(place: &str, reason: &dyn Error) -> StoreError {
+    StoreError::Unusable { place: place.to_owned(), reason: reason.to_string() }
 }
 
 /// Creates an empty database in memory.
@@ -54,11 +77,12 @@ pub(super) fn open_in_memory() -> Connection {
     open().expect("a database in memory needs nothing but memory")
 }
 
-fn try_open(path: &Path) -> OpenResult<Connection> {
+fn try_open(path: &Path, check: IntegrityCheck) -> OpenResult<OpenFile> {
     // SQLite gives names such as `:memory:` a special meaning, but not absolute paths.
     let path = std::path::absolute(path)?;
     create(&path)?;
     check_file(&path)?;
+    let is_left_open = has_log(&path);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(&path, flags)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
@@ -67,18 +91,26 @@ fn try_open(path: &Path) -> OpenResult<Connection> {
         return Err("the file is read-only".into());
     }
     let found = identify(&connection.transaction()?)?;
-    match found {
-        FileContents::Current => check_integrity(&connection)?,
-        FileContents::Older { .. } => {
+    match (found, check) {
+        (FileContents::Current, IntegrityCheck::AfterCrash) => {}
+        (FileContents::Current, IntegrityCheck::AtOpen) => check_integrity(&connection)?,
+        (FileContents::Older { .. }, _) => {
             check_integrity(&connection)?;
             migrate(&mut connection)?;
         }
-        FileContents::Empty => migrate(&mut connection)?,
+        (FileContents::Empty, _) => migrate(&mut connection)?,
     }
     // Only some systems distinguish: there a sync without it does not reach the disk.
     connection.pragma_update(None, "fullfsync", "ON")?;
     enable_wal(&connection)?;
-    Ok(connection)
+    Ok(OpenFile { connection, is_unchecked: is_left_open && check == IntegrityCheck::AfterCrash })
+}
+
+/// Returns `true` if there is a write-ahead log, which the last process to close the file removes.
+fn has_log(path: &Path) -> bool {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    fs::metadata(log).is_ok_and(|metadata| metadata.len() > 0)
 }
 
 /// Sets what does not depend on the contents.

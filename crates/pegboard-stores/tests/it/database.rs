@@ -252,22 +252,29 @@ fn a_file_that_is_not_a_database_is_refused_and_left_untouched() {
     }
 }
 
-#[tokio::test]
-async fn a_damaged_file_is_refused_and_left_untouched() {
-    let (directory, path) = temp_database_path();
-    let database = Database::open(&path).unwrap();
+/// Creates a closed database with 20 outputs; returns its bytes.
+async fn write_outputs(path: &Path) -> Vec<u8> {
+    let original = path.with_file_name("original.db");
+    let database = Database::open(&original).unwrap();
     for number in 0..20 {
         OutputStore::put(&database, output_handle(number), output(child_body(number)), at(0)).await.unwrap();
     }
-    let path = path.with_file_name("copy.db");
-    let copy = Connection::open(directory.path().join("state.db")).unwrap();
-    copy.execute("VACUUM INTO ?1", [path.to_str()]).unwrap();
-    let whole = fs::read(&path).unwrap();
+    Connection::open(&original).unwrap().execute("VACUUM INTO ?1", [path.to_str()]).unwrap();
+    fs::read(path).unwrap()
+}
 
-    let mut scribbled = whole.clone();
+fn scribbled(whole: &[u8]) -> Vec<u8> {
+    let mut scribbled = whole.to_vec();
     scribbled[4_096..60_000].fill(0xff);
+    scribbled
+}
+
+#[tokio::test]
+async fn a_damaged_file_is_refused_and_left_untouched() {
+    let (_directory, path) = temp_database_path();
+    let whole = write_outputs(&path).await;
     let truncated = whole[..whole.len() / 2].to_vec();
-    for damaged in [scribbled, truncated] {
+    for damaged in [scribbled(&whole), truncated] {
         fs::write(&path, &damaged).unwrap();
         let reason = reason(&path);
         assert!(reason.contains("damaged") || reason.contains("malformed"), "{reason}");
@@ -275,6 +282,37 @@ async fn a_damaged_file_is_refused_and_left_untouched() {
     }
     fs::write(&path, &whole).unwrap();
     assert_eq!(Database::open(&path).unwrap().usage().await.unwrap().n_entries, 20);
+}
+
+#[tokio::test]
+async fn a_file_that_was_not_closed_is_checked_in_the_background() {
+    let (_directory, path) = temp_database_path();
+    let whole = write_outputs(&path).await;
+    let cases = [
+        (whole.clone(), true, None),
+        (scribbled(&whole), true, Some("the file is damaged")),
+        // Nothing reads a whole file that the last process has closed.
+        (scribbled(&whole), false, None),
+        // This is noticed without reading it.
+        (whole[..whole.len() / 2].to_vec(), false, Some("malformed")),
+    ];
+    for (number, (contents, is_left_open, problem)) in cases.into_iter().enumerate() {
+        let path = path.with_file_name(format!("{number}.db"));
+        fs::write(&path, contents).unwrap();
+        let log = path.with_extension("db-wal");
+        fs::write(&log, if is_left_open { vec![0; 100] } else { Vec::new() }).unwrap();
+        let database = Database::open_in_background(&path, DatabaseLimits::default());
+        let found = database.problem().await.map(|error| error.to_string());
+        match problem {
+            Some(problem) => {
+                let found = found.unwrap();
+                assert!(found.contains(problem) && found.contains(path.to_str().unwrap()), "{found}");
+                assert_eq!(database.usage().await.unwrap().n_entries, 0, "it is in memory");
+            }
+            None => assert_eq!(found, None),
+        }
+        assert_eq!(database.problem().await.is_some(), problem.is_some());
+    }
 }
 
 /// Released schemas, from version 1.

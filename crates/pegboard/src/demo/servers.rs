@@ -15,7 +15,7 @@ use pegboard_wire::client::Era;
 use pegboard_wire::era::Revision;
 use pegboard_wire::link::InputLimits;
 use pegboard_wire::server::{McpService, ServerRequest, ServiceDescription, ServiceReply, ServiceServer};
-use pegboard_wire::stdio::line_transport;
+use pegboard_wire::stdio::{line_transport, standard_input, standard_output};
 use pegboard_wire::{RpcError, code};
 use tokio::sync::Semaphore;
 
@@ -52,7 +52,7 @@ impl DemoServer {
 
     async fn serve(self) -> Result<()> {
         let service = Arc::new(DemoService { server: self, tools: self.tools()? });
-        let (link, pump) = line_transport(tokio::io::stdin(), tokio::io::stdout(), InputLimits::server());
+        let (link, pump) = line_transport(standard_input(), standard_output(), InputLimits::server());
         let server = ServiceServer::new(service);
         let server = match self {
             Self::Clock => server,

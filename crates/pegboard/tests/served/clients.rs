@@ -1,5 +1,9 @@
 //! Malformed input of clients: one error response each, and the next request succeeds.
 
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 
 use serde_json::{Value, json};
@@ -75,6 +79,54 @@ impl Raw {
             answers.push(answer);
         }
     }
+}
+
+/// Serves over these streams until the input ends; returns the ids of the responses.
+async fn serve_over(
+    environment: &TestEnvironment,
+    input: impl Into<Stdio>,
+    output: (impl Into<Stdio>, impl Read + Send + 'static),
+) -> Vec<Value> {
+    let file = environment.write("workbench-config.json", &configuration(environment));
+    let mut command = environment.serving(&file);
+    command.arg("--stdio").stdin(input).stdout(output.0).stderr(Stdio::null());
+    let ended = time::timeout(TEST_TIMEOUT, command.status()).await.unwrap().unwrap();
+    assert!(ended.success(), "{ended}");
+    // The last writer.
+    drop(command);
+    let mut text = String::new();
+    let mut reader = output.1;
+    reader.read_to_string(&mut text).unwrap();
+    text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["id"].clone()).collect()
+}
+
+#[tokio::test]
+async fn standard_streams_may_be_pipes_sockets_files_or_nothing() {
+    let list = r#"{"jsonrpc":"2.0","id":"list","method":"tools/list"}"#;
+    let requests = format!("{}\n{list}\n", initialize("2025-11-25"));
+    let environment = TestEnvironment::new();
+
+    let (reader, mut writer) = io::pipe().unwrap();
+    writer.write_all(requests.as_bytes()).unwrap();
+    drop(writer);
+    let (output, writer) = io::pipe().unwrap();
+    assert_eq!(serve_over(&environment, reader, (writer, output)).await, ["first", "list"]);
+
+    // Some clients make sockets.
+    let (reader, mut writer) = UnixStream::pair().unwrap();
+    writer.write_all(requests.as_bytes()).unwrap();
+    drop(writer);
+    let (output, writer) = UnixStream::pair().unwrap();
+    let sockets = (OwnedFd::from(reader), OwnedFd::from(writer));
+    assert_eq!(serve_over(&environment, sockets.0, (sockets.1, output)).await, ["first", "list"]);
+
+    let answers = || {
+        let file = File::create(environment.folder().join("answers")).unwrap();
+        (file, File::open(environment.folder().join("answers")).unwrap())
+    };
+    let input = File::open(environment.write("requests", &requests)).unwrap();
+    assert_eq!(serve_over(&environment, input, answers()).await, ["first", "list"]);
+    assert_eq!(serve_over(&environment, Stdio::null(), answers()).await, Vec::<Value>::new());
 }
 
 /// Malformed inputs by name.
