@@ -19,6 +19,9 @@ pub mod rest;
 pub mod string_or_list;
 pub mod telemetry;
 
+/// Maximum number of threads that serve HTTP clients.
+pub const MAX_THREADS: u16 = 256;
+
 /// Defaults for all calls, unless a server or tool overrides them.
 ///
 /// ```
@@ -52,6 +55,10 @@ pub struct RuntimeSettings {
     pub start: StartRule,
     /// Number of servers started concurrently; unlimited by default.
     pub mcp_init_concurrency: Option<usize>,
+    /// Number of threads that serve HTTP clients; as many as there are cores by default. It takes effect when the
+    /// gateway starts.
+    #[schemars(range(min = 1, max = MAX_THREADS))]
+    pub threads: Option<u16>,
     /// Maximum length of tool names shown to clients.
     #[schemars(range(min = 20, max = 200))]
     pub tool_name_max_length: usize,
@@ -77,6 +84,7 @@ impl Default for RuntimeSettings {
             auto_open: AutoOpen::default(),
             start: StartRule::default(),
             mcp_init_concurrency: None,
+            threads: None,
             tool_name_max_length: 64,
             trace_payloads: false,
             trace_mcp: false,

@@ -93,7 +93,7 @@ impl PendingRequest {
 
 impl Drop for PendingRequest {
     fn drop(&mut self) {
-        if matches!(self.slot.state().end, RequestEnd::Awaited) {
+        if matches!(self.slot.state().end, ResponseState::Awaited) {
             self.shared.cancel_pending(self.id);
         }
     }
@@ -108,12 +108,12 @@ pub(crate) struct ResponseSlot {
 #[derive(Debug, Default)]
 struct SlotState {
     notifications: VecDeque<Notification>,
-    end: RequestEnd,
+    end: ResponseState,
     waker: Option<Waker>,
 }
 
 #[derive(Debug, Default)]
-enum RequestEnd {
+enum ResponseState {
     #[default]
     Awaited,
     Arrived(Result<RawJson, RequestError>),
@@ -125,13 +125,13 @@ impl SlotState {
     fn next_event(&mut self) -> Option<ResponseEvent> {
         match self.notifications.pop_front() {
             Some(notification) => Some(ResponseEvent::Notification(notification)),
-            None => match std::mem::replace(&mut self.end, RequestEnd::Taken) {
-                RequestEnd::Awaited => {
-                    self.end = RequestEnd::Awaited;
+            None => match std::mem::replace(&mut self.end, ResponseState::Taken) {
+                ResponseState::Awaited => {
+                    self.end = ResponseState::Awaited;
                     None
                 }
-                RequestEnd::Arrived(result) => Some(ResponseEvent::End(result)),
-                RequestEnd::Taken => Some(ResponseEvent::End(Err(TransportError::Closed.into()))),
+                ResponseState::Arrived(result) => Some(ResponseEvent::End(result)),
+                ResponseState::Taken => Some(ResponseEvent::End(Err(TransportError::Closed.into()))),
             },
         }
     }
@@ -155,7 +155,7 @@ impl ResponseSlot {
     /// Queues a notification; returns `false` if the request has ended or `max_notifications` are unread.
     pub(crate) fn push_notification(&self, notification: Notification, max_notifications: usize) -> bool {
         let mut state = self.state();
-        let has_ended = !matches!(state.end, RequestEnd::Awaited);
+        let has_ended = !matches!(state.end, ResponseState::Awaited);
         if has_ended || state.notifications.len() >= max_notifications {
             return false;
         }
@@ -167,8 +167,8 @@ impl ResponseSlot {
     /// Stores the result. Only the first one counts.
     pub(crate) fn finish(&self, result: Result<RawJson, RequestError>) {
         let mut state = self.state();
-        if matches!(state.end, RequestEnd::Awaited) {
-            state.end = RequestEnd::Arrived(result);
+        if matches!(state.end, ResponseState::Awaited) {
+            state.end = ResponseState::Arrived(result);
         }
         state.waker.take().inspect(Waker::wake_by_ref);
     }

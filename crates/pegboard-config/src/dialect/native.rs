@@ -4,9 +4,9 @@
 use indexmap::IndexMap;
 use pegboard_core::chain::{ChainError, ChainErrorLocation, ChainSpec};
 use pegboard_core::id::{ToolName, ToolboxName};
-use pegboard_core::settings::RuntimeSettings;
 use pegboard_core::settings::gateway::{Expose, GatewaySettings};
 use pegboard_core::settings::telemetry::TelemetrySettings;
+use pegboard_core::settings::{MAX_THREADS, RuntimeSettings};
 use serde::de::DeserializeOwned;
 
 use super::{TranslationNotes, agents, openapi, providers, rest, server};
@@ -337,6 +337,7 @@ fn check_telemetry(reader: &mut ConfigReader<'_>, root: &Node, settings: &Teleme
 }
 
 fn check_settings(reader: &mut ConfigReader<'_>, settings: &Node, key_path: &KeyPath) {
+    check_range(reader, settings, key_path, "threads", (1, MAX_THREADS.into()));
     check_range(reader, settings, key_path, "toolNameMaxLength", (20, 200));
     if let Some(output) = settings.get("toolOutput") {
         check_range(reader, output, &key_path.key("toolOutput"), "overlapPercent", (0, 50));

@@ -46,6 +46,7 @@ fn every_setting_of_a_native_file_is_read() {
     autoOpen="always"
     start="eager"
     mcpInitConcurrency=4
+    threads=2
     toolNameMaxLength=60
     expose="hybrid"
     pinned=["github__search_*"]

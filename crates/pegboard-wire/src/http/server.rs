@@ -28,10 +28,12 @@ mod reply;
 mod sessions;
 mod stateless;
 pub(crate) mod streams;
+mod threads;
 
 pub use listener::{DirectRoutes, HttpApplication, serve};
 pub use reply::{HttpReply, ReplyBody};
 use sessions::Sessions;
+pub use threads::ServerThreads;
 
 /// Time limit for reading a request body.
 const BODY_TIMEOUT: Duration = Duration::from_mins(1);

@@ -7,6 +7,7 @@ use std::io::{self, IsTerminal};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::thread;
 use std::time::Duration;
 
 use anstream::eprintln;
@@ -16,8 +17,9 @@ use pegboard::gateway::api::{self, Api, ApiScope, GatewayInfo};
 use pegboard::gateway::{Gateway, serve, token};
 use pegboard::providers::mcp::PoolOptions;
 use pegboard::settings::mcp::Secret;
+use pegboard::settings::{MAX_THREADS, RuntimeSettings};
 use pegboard::telemetry::{Telemetry, TelemetryOptions};
-use pegboard::wire::http::server::HttpServerOptions;
+use pegboard::wire::http::server::{HttpServerOptions, ServerThreads};
 use pegboard::wiring::{self, App, AppOptions};
 use tokio::net::TcpListener;
 
@@ -61,7 +63,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "NAME")]
     toolbox: Option<String>,
     /// Serve the parent process over stdin and stdout
-    #[arg(long, conflicts_with_all = ["http", "token_env"])]
+    #[arg(long, conflicts_with_all = ["http", "token_env", "threads"])]
     stdio: bool,
     /// Listen on this address for HTTP clients; port 0 picks a free port
     #[arg(long, value_name = "ADDRESS", default_value = DEFAULT_ADDRESS)]
@@ -73,6 +75,9 @@ pub(crate) struct ServeArgs {
     /// several clients
     #[arg(long, value_name = "VARIABLE")]
     token_env: Vec<String>,
+    /// Number of threads that serve HTTP clients; as many as there are cores by default
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_THREADS)))]
+    threads: Option<u16>,
     /// Do not reload the configuration when its files change
     #[arg(long)]
     no_watch: bool,
@@ -110,6 +115,7 @@ impl ServeArgs {
         let signal = ReloadSignal::listen();
         let tokens = self.tokens()?;
         let listener = if self.stdio { None } else { Some(self.listen(&tokens).await?) };
+        let threads = ServerThreads::new(self.n_threads(&configuration.settings));
         let servers = PoolOptions { supervisor: supervisor() };
         let state = paths::state_dir(globals.state.as_deref());
         let options = AppOptions { state: state.clone(), servers, fallback: Some(onboarding::toolbox()) };
@@ -125,7 +131,7 @@ impl ServeArgs {
         });
         let serving = async {
             if let Some(listener) = listener {
-                self.serve_http(&app, &api, listener, tokens).await
+                self.serve_http(&app, &api, &threads, listener, tokens).await
             } else {
                 tokio::select! {
                     served = serve::stdio(&app.gateway, self.profile.as_deref()) => {
@@ -144,7 +150,7 @@ impl ServeArgs {
             served = until_shutdown(serving) => served,
             never = reports.follow() => match never {},
             () = watcher.run(signal, &app, self.profile.as_deref(), telemetry) => Ok(()),
-            () = sigusr1::report_on_signal(&app) => Ok(()),
+            () = sigusr1::report_on_signal(&app, &threads) => Ok(()),
             () = serve_local_api(&api, state.as_deref()) => Ok(()),
         };
         // A second signal skips the shutdown.
@@ -152,7 +158,20 @@ impl ServeArgs {
             _ = app.runtime.shut_down(GRACE) => {}
             () = shutdown_signal() => {}
         }
+        // Calls in flight were still served on their threads.
+        drop(threads);
         served.map(|()| ExitCode::SUCCESS)
+    }
+
+    /// Returns the number of threads: that of the option, of the configuration, or of the cores that this process may
+    /// use.
+    fn n_threads(&self, settings: &RuntimeSettings) -> usize {
+        match self.threads.or(settings.threads) {
+            Some(n_threads) => n_threads.into(),
+            None => {
+                thread::available_parallelism().map_or(1, |n_cores| n_cores.get().min(MAX_THREADS.into()))
+            }
+        }
     }
 
     /// Tokens by the name of their variable.
@@ -194,6 +213,7 @@ impl ServeArgs {
         &self,
         app: &App,
         api: &Api,
+        threads: &ServerThreads,
         listener: TcpListener,
         tokens: BTreeMap<String, Secret>,
     ) -> Result<(), CliError> {
@@ -222,7 +242,7 @@ impl ServeArgs {
         if app.is_fallback_only() {
             eprintln!("No configuration found; serving a toolbox with the first steps:\n{FIRST_STEPS}");
         }
-        pegboard::wire::http::server::serve(listener, application).await.map_err(system)
+        threads.serve(listener, application).await.map_err(system)
     }
 }
 

@@ -19,4 +19,5 @@ mod openapi;
 mod reloads;
 mod rest;
 mod tasks;
+mod threads;
 mod toolboxes;

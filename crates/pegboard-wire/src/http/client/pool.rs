@@ -1,5 +1,5 @@
 //! Pooled HTTP/1.1 connections to one origin. Each is polled by the request that uses it, so that a request
-//! needs no task of its own.
+//! needs no task of its own, and only on the runtime that opened it, so that nothing is woken across threads.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -17,6 +17,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
+use tokio::runtime::{self, Handle};
 use tokio::time::{self, Instant};
 use tower_service::Service;
 
@@ -31,7 +32,7 @@ pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// Description of a request without a response.
 const NO_ANSWER: &str = "the server did not answer";
 
-/// Maximum number of idle connections.
+/// Maximum number of idle connections of one runtime.
 const MAX_IDLE: usize = 256;
 
 /// Connections to one origin over plain HTTP/1.1.
@@ -40,14 +41,22 @@ pub(crate) struct ConnectionPool {
     origin: Uri,
     connector: HttpConnector,
     connect_timeout: Duration,
-    /// Idle connections, the most recently used last.
-    idle: Mutex<Vec<PooledConnection>>,
+    idle: Mutex<Vec<IdleConnections>>,
     has_reaper: AtomicBool,
+}
+
+/// Idle connections of one runtime, the most recently used last.
+#[derive(Debug)]
+struct IdleConnections {
+    runtime: runtime::Id,
+    connections: Vec<PooledConnection>,
 }
 
 /// A connection between two requests, or in use by one.
 #[derive(Debug)]
 struct PooledConnection {
+    /// The runtime that opened it.
+    runtime: runtime::Id,
     sender: http1::SendRequest<Full<Bytes>>,
     driver: Pin<Box<http1::Connection<TokioIo<TcpStream>, Full<Bytes>>>>,
     idle_since: Instant,
@@ -105,7 +114,7 @@ impl ConnectionPool {
         connection: PooledConnection,
         request: Request<Full<Bytes>>,
     ) -> Result<Response<PooledBody>, TrySendError<Request<Full<Bytes>>>> {
-        let PooledConnection { mut sender, driver, idle_since } = connection;
+        let PooledConnection { runtime, mut sender, driver, idle_since } = connection;
         let mut driver = Some(driver);
         let response = {
             let mut responding = pin!(sender.try_send_request(request));
@@ -121,15 +130,19 @@ impl ConnectionPool {
             })
             .await?
         };
-        let connection = driver.map(|driver| PooledConnection { sender, driver, idle_since });
+        let connection = driver.map(|driver| PooledConnection { runtime, sender, driver, idle_since });
         Ok(response.map(|incoming| PooledBody { incoming, connection, pool: Arc::clone(self) }))
     }
 
     /// Returns an idle connection that is still open. A closed one is noticed without a system call, because
     /// its socket has reported that it is readable.
     fn take_idle(&self, context: &mut Context<'_>) -> Option<PooledConnection> {
+        let runtime = Handle::current().id();
         loop {
-            let mut connection = self.idle.lock().pop()?;
+            let mut connection = {
+                let mut idle = self.idle.lock();
+                idle.iter_mut().find(|idle| idle.runtime == runtime)?.connections.pop()?
+            };
             if connection.idle_since.elapsed() < IDLE_TIMEOUT
                 && connection.driver.as_mut().poll(context).is_pending()
                 && connection.sender.is_ready()
@@ -147,7 +160,8 @@ impl ConnectionPool {
             Err(elapsed) => return Err(unreachable(&elapsed)),
         };
         let (sender, driver) = http1::handshake(stream).await.map_err(|error| unreachable(&error))?;
-        Ok(PooledConnection { sender, driver: Box::pin(driver), idle_since: Instant::now() })
+        let runtime = Handle::current().id();
+        Ok(PooledConnection { runtime, sender, driver: Box::pin(driver), idle_since: Instant::now() })
     }
 
     /// Closes all idle connections, after a response that belonged to no request: the server and this client
@@ -162,10 +176,13 @@ impl ConnectionPool {
         connection.idle_since = Instant::now();
         {
             let mut idle = self.idle.lock();
-            if idle.len() >= MAX_IDLE {
-                return;
+            match idle.iter_mut().find(|idle| idle.runtime == connection.runtime) {
+                Some(idle) if idle.connections.len() >= MAX_IDLE => return,
+                Some(idle) => idle.connections.push(connection),
+                None => {
+                    idle.push(IdleConnections { runtime: connection.runtime, connections: vec![connection] });
+                }
             }
-            idle.push(connection);
         }
         if !self.has_reaper.load(Ordering::Relaxed) && !self.has_reaper.swap(true, Ordering::Relaxed) {
             let pool = Arc::downgrade(self);
@@ -185,9 +202,13 @@ impl ConnectionPool {
     /// Closes connections that were idle for too long; returns `true` if none is left.
     fn drop_expired(&self) -> bool {
         let mut idle = self.idle.lock();
-        let n_expired = idle.iter().take_while(|connection| connection.idle_since.elapsed() >= IDLE_TIMEOUT);
-        let n_expired = n_expired.count();
-        let expired: Vec<_> = idle.drain(..n_expired).collect();
+        let mut expired = Vec::new();
+        idle.retain_mut(|IdleConnections { connections, .. }| {
+            let is_expired = |connection: &&PooledConnection| connection.idle_since.elapsed() >= IDLE_TIMEOUT;
+            let n_expired = connections.iter().take_while(is_expired).count();
+            expired.extend(connections.drain(..n_expired));
+            !connections.is_empty()
+        });
         let is_empty = idle.is_empty();
         if is_empty {
             self.has_reaper.store(false, Ordering::Relaxed);
@@ -256,4 +277,52 @@ pub(super) fn network_error(what: &str, error: &dyn std::error::Error) -> Transp
         cause = deeper;
     }
     TransportError::failed(format!("{what}: {cause}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::sync::atomic::AtomicUsize;
+    use std::thread;
+
+    use super::*;
+
+    /// Starts a server that answers every read with an empty response; returns its origin and its number of
+    /// connections.
+    fn start_server() -> (Uri, Arc<AtomicUsize>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let origin = format!("http://{}", listener.local_addr().unwrap());
+        let n_connections = Arc::<AtomicUsize>::default();
+        let n_accepted = Arc::clone(&n_connections);
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                n_accepted.fetch_add(1, Ordering::Relaxed);
+                let mut stream = stream.unwrap();
+                thread::spawn(move || {
+                    while stream.read(&mut [0; 1024]).is_ok_and(|n_bytes| n_bytes > 0) {
+                        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+                    }
+                });
+            }
+        });
+        (origin.parse().unwrap(), n_connections)
+    }
+
+    #[test]
+    fn a_connection_is_reused_only_on_the_runtime_that_opened_it() {
+        let (origin, n_connections) = start_server();
+        let pool = Arc::new(ConnectionPool::new(origin, Duration::from_secs(10)));
+        let runtime = || runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (one, other) = (runtime(), runtime());
+        let mut n_opened = Vec::new();
+        for runtime in [&one, &one, &other, &other, &one] {
+            runtime.block_on(async {
+                let response = pool.send(Request::new(Full::default())).await.unwrap();
+                assert_eq!(response.into_body().chunk().await.unwrap(), None);
+            });
+            n_opened.push(n_connections.load(Ordering::Relaxed));
+        }
+        assert_eq!(n_opened, [1, 1, 2, 2, 2]);
+    }
 }

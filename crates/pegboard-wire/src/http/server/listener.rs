@@ -12,11 +12,12 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::time;
 use tower::ServiceExt;
 
-use super::{HttpReply, HttpServerEndpoint, ReplyBody};
+use super::{HttpReply, HttpServerEndpoint, ReplyBody, ServerThreads};
 
 /// Pause after a failed accept, for example because there are too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -63,6 +64,21 @@ impl HttpApplication {
         &self.router
     }
 
+    /// Serves one connection until it ends.
+    pub async fn serve_connection<S>(self: &Arc<Self>, stream: S)
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let service = service_fn(move |request| {
+            let application = Arc::clone(self);
+            async move { Ok::<_, Infallible>(application.handle(request).await) }
+        });
+        let server = auto::Builder::new(TokioExecutor::new());
+        if let Err(error) = server.serve_connection_with_upgrades(TokioIo::new(stream), service).await {
+            tracing::debug!(%error, "A connection broke.");
+        }
+    }
+
     async fn handle(&self, request: Request<Incoming>) -> HttpReply {
         if request.method() == Method::POST
             && let Some(direct) = &self.direct
@@ -79,33 +95,37 @@ impl HttpApplication {
 }
 
 /// Serves an application on a listener, with `TCP_NODELAY`, for as long as it is polled.
+///
+/// Connections are served by tasks of the current runtime; [`ServerThreads::serve`] uses several threads.
 pub async fn serve(listener: TcpListener, application: impl Into<HttpApplication>) -> io::Result<()> {
-    let application = Arc::new(application.into());
-    loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                if !is_connection_error(&error) {
-                    tracing::error!(%error, "Cannot accept a connection.");
-                    time::sleep(ACCEPT_PAUSE).await;
+    ServerThreads::new(1).serve(listener, application).await
+}
+
+impl ServerThreads {
+    /// Serves an application on a listener, as [`serve`] does, on these threads.
+    pub async fn serve(
+        &self,
+        listener: TcpListener,
+        application: impl Into<HttpApplication>,
+    ) -> io::Result<()> {
+        let application = Arc::new(application.into());
+        loop {
+            let stream = match listener.accept().await {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    if !is_connection_error(&error) {
+                        tracing::error!(%error, "Cannot accept a connection.");
+                        time::sleep(ACCEPT_PAUSE).await;
+                    }
+                    continue;
                 }
-                continue;
-            }
-        };
-        // A connection without `TCP_NODELAY` is served all the same.
-        let _ = stream.set_nodelay(true);
-        let application = Arc::clone(&application);
-        // The task ends with the connection, or with the process.
-        tokio::spawn(async move {
-            let service = service_fn(move |request| {
-                let application = Arc::clone(&application);
-                async move { Ok::<_, Infallible>(application.handle(request).await) }
-            });
-            let server = auto::Builder::new(TokioExecutor::new());
-            if let Err(error) = server.serve_connection_with_upgrades(TokioIo::new(stream), service).await {
-                tracing::debug!(%error, "A connection broke.");
-            }
-        });
+            };
+            // A connection without `TCP_NODELAY` is served all the same.
+            let _ = stream.set_nodelay(true);
+            let application = Arc::clone(&application);
+            // The task ends with the connection, with its thread, or with the process.
+            self.spawn(stream, |stream| async move { application.serve_connection(stream).await });
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::channel::{Next, Reader, parse_event_id};
 use super::reply::{HttpReply, ReplyBody};
-use super::streams::{RequestPoll, SessionStreams};
+use super::streams::{RequestEnd, RequestPoll, SessionStreams};
 use super::{HttpRejection, HttpServerOptions, error_response, events, json, plain_text, respond};
 use crate::connection::{Connection, InboundCall, cancelled_id};
 use crate::era::Revision;
@@ -422,15 +422,12 @@ impl WaitingRequest {
             };
         };
         self.call = None;
-        // A message before the response has started a stream, and a cancelled request has no response.
-        let reader = match streams.poll_request(&self.id, context) {
-            RequestPoll::Streaming(reader) => Some(reader),
-            RequestPoll::Waiting if result.is_none() => streams.start_stream(&self.id),
-            RequestPoll::Waiting | RequestPoll::Ended => None,
-        };
-        Poll::Ready(match streams.finish(&self.id, result) {
-            Some(result) => RequestOutcome::Response(Message::encode_response(&self.id, result)),
-            None => RequestOutcome::Stream(reader),
+        Poll::Ready(match streams.finish_waiting(&self.id, result) {
+            RequestEnd::Response(result) => {
+                RequestOutcome::Response(Message::encode_response(&self.id, result))
+            }
+            RequestEnd::Stream(reader) => RequestOutcome::Stream(Some(reader)),
+            RequestEnd::Ended => RequestOutcome::Stream(None),
         })
     }
 

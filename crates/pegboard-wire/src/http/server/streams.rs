@@ -59,6 +59,16 @@ pub(super) enum RequestPoll {
     Ended,
 }
 
+/// The end of a request that its handler drives.
+pub(super) enum RequestEnd {
+    /// There was nothing to stream before the response.
+    Response(Result<RawJson, RpcError>),
+    /// The stream that the response went to. A cancelled request has no response, so its stream is empty.
+    Stream(Reader),
+    /// The session has ended.
+    Ended,
+}
+
 impl Default for SessionStreams {
     fn default() -> Self {
         Self(Mutex::new(StreamTable {
@@ -111,22 +121,27 @@ impl SessionStreams {
         }
     }
 
-    /// Ends a request with its result. Returns it if the handler still waits for it; otherwise it goes to the
-    /// stream of the request.
-    pub(super) fn finish(
-        &self,
-        id: &Id,
-        result: Option<Result<RawJson, RpcError>>,
-    ) -> Option<Result<RawJson, RpcError>> {
+    /// Ends a request that its handler drives. If it has a stream, its response goes there.
+    pub(super) fn finish_waiting(&self, id: &Id, result: Option<Result<RawJson, RpcError>>) -> RequestEnd {
         let mut table = self.table();
-        match table.by_request.remove(id) {
-            Some(RequestStream::Open(channel)) => {
-                let answer = result.map(|result| Message::response(Some(id.clone()), result).encode());
-                table.end_request(channel, answer);
-                None
+        let channel = match (table.by_request.remove(id), &result) {
+            (Some(RequestStream::Open(channel)), _) => channel,
+            (Some(RequestStream::Waiting(_)), None) => table.new_channel(1),
+            (Some(RequestStream::Waiting(_)), Some(_)) => {
+                return result.map_or(RequestEnd::Ended, RequestEnd::Response);
             }
-            Some(RequestStream::Waiting(_)) => result,
-            Some(RequestStream::Abandoned) | None => None,
+            (Some(RequestStream::Abandoned) | None, _) => return RequestEnd::Ended,
+        };
+        let reader = channel.reader(0);
+        table.end_request(channel, result.map(|result| encode_response(id, result)));
+        RequestEnd::Stream(reader)
+    }
+
+    /// Ends a request that a task drives. If it has a stream, its response goes there.
+    pub(super) fn finish(&self, id: &Id, result: Option<Result<RawJson, RpcError>>) {
+        let mut table = self.table();
+        if let Some(RequestStream::Open(channel)) = table.by_request.remove(id) {
+            table.end_request(channel, result.map(|result| encode_response(id, result)));
         }
     }
 
@@ -261,5 +276,38 @@ impl StreamTable {
         if self.ended.len() > MAX_ENDED_STREAMS {
             self.ended.pop_front();
         }
+    }
+}
+
+fn encode_response(id: &Id, result: Result<RawJson, RpcError>) -> Bytes {
+    Message::response(Some(id.clone()), result).encode()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+    use std::time::Duration;
+
+    use super::super::channel::Next;
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_message_from_another_thread_after_the_last_poll_takes_the_response_to_the_stream() {
+        let streams = SessionStreams::default();
+        let id = Id::Number(7);
+        assert!(streams.begin(&id));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(matches!(streams.poll_request(&id, &mut context), RequestPoll::Waiting));
+        streams.route(&Letter::new(Message::notification("late", None)).about(Some(id.clone())));
+        let end = streams.finish_waiting(&id, Some(Ok(RawJson::empty_object())));
+        let RequestEnd::Stream(mut reader) = end else { panic!("there is a stream") };
+        let mut events = Vec::new();
+        while let Next::Event(event) = reader.next(Duration::from_secs(1)).await {
+            events.push(String::from_utf8_lossy(&event).into_owned());
+        }
+        assert!(
+            events[0].contains(r#""method":"late""#) && events[1].contains(r#""result":{}"#),
+            "{events:?}"
+        );
     }
 }

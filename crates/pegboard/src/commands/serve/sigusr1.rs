@@ -1,11 +1,12 @@
 //! Status line on SIGUSR1.
 
 use pegboard::telemetry::write_stderr;
+use pegboard::wire::http::server::ServerThreads;
 use pegboard::wiring::App;
 
 /// Prints the number of calls in flight to standard error on each `SIGUSR1`. Never completes.
 #[cfg(unix)]
-pub(crate) async fn report_on_signal(app: &App) {
+pub(crate) async fn report_on_signal(app: &App, threads: &ServerThreads) {
     use tokio::signal::unix::{SignalKind, signal};
 
     if let Ok(mut signals) = signal(SignalKind::user_defined1()) {
@@ -16,7 +17,7 @@ pub(crate) async fn report_on_signal(app: &App) {
                 runtime.calls().len(),
                 runtime.suspended_calls().len(),
                 runtime.callers().len(),
-                tokio::runtime::Handle::current().metrics().num_alive_tasks(),
+                threads.n_tasks(),
             ));
         }
     }
@@ -26,6 +27,6 @@ pub(crate) async fn report_on_signal(app: &App) {
 
 /// There is no such signal on this platform.
 #[cfg(not(unix))]
-pub(crate) async fn report_on_signal(_app: &App) {
+pub(crate) async fn report_on_signal(_app: &App, _threads: &ServerThreads) {
     std::future::pending::<()>().await;
 }
