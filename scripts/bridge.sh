@@ -38,11 +38,11 @@ cat >"$home/pegboard.json" <<END
 }
 END
 
-start gateway "$built/pegboard" serve "$home/pegboard.json" --http 127.0.0.1:0 --no-watch
+start gateway "$pegboard" serve "$home/pegboard.json" --http 127.0.0.1:0 --no-watch
 says_ready() { grep -q '^Ready ' "$home/log/gateway"; }
 wait_for says_ready
 url=$(grep -om1 'http://[^ ]*/mcp' "$home/log/gateway")
-stdio=("$built/pegboard" "$home/pegboard.json")
+stdio=("$pegboard" "$home/pegboard.json")
 
 # seen ERA: appends the final lines that a client prints for each server.
 seen() {

@@ -47,7 +47,7 @@ export home url conformance fixture
 mkdir -p "$home/grid"
 rm -rf "$home/grid/state"
 before=$(cat docs/conformance.md)
-python3 scripts/conformance/grid.py "$conformance" "$built/pegboard" "$fixture" "$home/grid" || failed=1
+python3 scripts/conformance/grid.py "$conformance" "$pegboard" "$fixture" "$home/grid" || failed=1
 if [ "$failed" = 0 ] && [ "$before" != "$(cat docs/conformance.md)" ]; then
     echo 'docs/conformance.md is out of date; it has been regenerated, commit it with the change'
     failed=1

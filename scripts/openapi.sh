@@ -30,5 +30,5 @@ fi
 export PEGBOARD_STATE=$home/state
 rm -rf "$home/state"
 peer 'what a tool sends is what the document describes' 'every request was right' -- \
-    env HYPOTHESIS_STORAGE_DIRECTORY="$home/hypothesis" "$home/python/bin/python" scripts/peers/openapi_service.py "$built/pegboard" "$home"
+    env HYPOTHESIS_STORAGE_DIRECTORY="$home/hypothesis" "$home/python/bin/python" scripts/peers/openapi_service.py "$pegboard" "$home"
 exit "$failed"

@@ -45,7 +45,7 @@ install() {
     echo "$wanted" >"$parts/installed"
 }
 
-# prepare HOME: installs and builds if needed, and sets `$home` and `$built`. A script has its own path to the packages, by
+# prepare HOME: installs and builds if needed, and sets `$home`, `$pegboard` and `$built`. A script has its own path to the packages, by
 # which its processes are found.
 prepare() {
     install
@@ -56,11 +56,15 @@ prepare() {
     ln -sfnT ../parts/python "$home/python"
 }
 
-# build: builds all programs and examples, and sets `$built`. One command for all scripts: a selection of packages has
-# its own features, with which Cargo would build the dependencies again. Its features are those of `cargo test`.
+# build: builds the release binary of Pegboard, which all scripts use, and all test programs; sets `$pegboard` and `$built`.
+# The binary has the features that users get. The test programs have those of `cargo test`, which has built them already.
 build() {
+    cargo build --quiet --release --package pegboard --bin pegboard
     cargo build --quiet --workspace --bins --examples
-    built=$(realpath "${CARGO_TARGET_DIR:-target}")/debug
+    local target
+    target=$(realpath "${CARGO_TARGET_DIR:-target}")
+    pegboard=$target/release/pegboard
+    built=$target/debug
 }
 
 started=()

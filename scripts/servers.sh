@@ -49,7 +49,7 @@ seen=(
     '"progress":1,"total":3,' '"progress":2,"total":3,' '"progress":3,"total":3,' 'Long running operation completed.'
     'a line of a file' 'Access denied' 'Ann' 'likes tea' 'is_dst' 'plant a tree' 'git__git_status: {' 'Error executing tool'
 )
-serve=("$built/pegboard" serve "$home/pegboard.json")
+serve=("$pegboard" serve "$home/pegboard.json")
 
 for era in session stateless; do
     peer "servers through Pegboard over stdio, $era" "connected: $era" "${seen[@]}" -- \
@@ -99,12 +99,12 @@ END
 export WORKBENCH_CONFIG=$home/workbench-config.json
 inspector=(node "$home/node/node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js" --cli)
 peer 'a workbench configuration, the Inspector lists' '"open_toolbox"' '"use_tool"' -- \
-    "${inspector[@]}" "$built/pegboard" serve "$WORKBENCH_CONFIG" --stdio --method tools/list
+    "${inspector[@]}" "$pegboard" serve "$WORKBENCH_CONFIG" --stdio --method tools/list
 peer 'a workbench configuration, the Inspector opens a toolbox' 'servers_connected' 'read_text_file' -- \
-    "${inspector[@]}" "$built/pegboard" serve "$WORKBENCH_CONFIG" --stdio --method tools/call --tool-name open_toolbox --tool-arg toolbox=dev
+    "${inspector[@]}" "$pegboard" serve "$WORKBENCH_CONFIG" --stdio --method tools/call --tool-name open_toolbox --tool-arg toolbox=dev
 peer 'a workbench configuration, the Python client' '- dev (2 servers: filesystem, memory)' \
     '2 servers: read_text_file list_directory create_entities' 'read: a line of a file' -- \
-    "$home/python/bin/python" scripts/peers/workbench.py "$built/pegboard" "$home/files/a.txt"
+    "$home/python/bin/python" scripts/peers/workbench.py "$pegboard" "$home/files/a.txt"
 
 # First use by a person with two clients that have these servers.
 user=$home/user
@@ -125,14 +125,14 @@ END
 cp -r "$user/.cursor" "$user/.mcp-inspector" "$home/before"
 as_user=(env -i -C "$user/project" HOME="$user" PATH="$(dirname "$(command -v node)"):/usr/bin:/bin")
 peer 'clients are taken over' 'cursor' 'files' 'inspector' 'same as time' 'Cursor now uses Pegboard instead of files, time' -- \
-    "${as_user[@]}" "$built/pegboard" import --take-over
-peer 'what they had is listed' 'read_text_file' 'get_current_time' -- "${as_user[@]}" "$built/pegboard" ls -o text
+    "${as_user[@]}" "$pegboard" import --take-over
+peer 'what they had is listed' 'read_text_file' 'get_current_time' -- "${as_user[@]}" "$pegboard" ls -o text
 peer 'what they had is called' 'a line of a file' -- \
-    "${as_user[@]}" "$built/pegboard" call files/read_text_file "path=$home/files/a.txt"
+    "${as_user[@]}" "$pegboard" call files/read_text_file "path=$home/files/a.txt"
 peer 'a client finds it through us' '"open_toolbox"' -- \
     "${as_user[@]}" "${inspector[@]}" --config "$user/.mcp-inspector/mcp.json" --server pegboard --method tools/list
-peer 'all that it names is well' '0 problems' -- "${as_user[@]}" "$built/pegboard" doctor -o text
-peer 'the files of clients come back' 'Restored' 'Restored' -- "${as_user[@]}" "$built/pegboard" restore --all
+peer 'all that it names is well' '0 problems' -- "${as_user[@]}" "$pegboard" doctor -o text
+peer 'the files of clients come back' 'Restored' 'Restored' -- "${as_user[@]}" "$pegboard" restore --all
 peer 'they are as they were' -- diff -r "$user/.cursor" "$home/before/.cursor"
 peer 'they are as they were, too' -- diff -r "$user/.mcp-inspector" "$home/before/.mcp-inspector"
 

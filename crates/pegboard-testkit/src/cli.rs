@@ -1,6 +1,6 @@
 //! Command line of the testkit: runs the fixture (`stdio`, `http PORT`), the explorer (`client…`), a scripted server
 //! (`scripted…`), a hostile server (`hostile…`) or a scripted model (`model-server PORT SCRIPT`), or measures a gateway
-//! (`measure-start GATEWAY`, `measure-commands GATEWAY`).
+//! (`measure-start GATEWAY`, `measure-commands GATEWAY`, `measure-calls GATEWAY BASELINE`).
 
 use std::io::{Error, Result};
 use std::net::Ipv4Addr;
@@ -17,12 +17,13 @@ use pegboard_wire::server::ServiceServer;
 use pegboard_wire::stdio::line_transport;
 use tokio::net::TcpListener;
 
+use crate::echo_server::echo_server;
 use crate::explorer::{ExplorePlan, ServerTarget};
 use crate::fixture::Fixture;
 use crate::model_server::{self, Script};
 use crate::{explorer, serve};
 #[cfg(unix)]
-use crate::{hostile, measure, scripted_server};
+use crate::{hostile, measure, measure::call_cost, scripted_server};
 
 /// Number of measurements per command.
 #[cfg(unix)]
@@ -35,7 +36,7 @@ const MEASURED_ROUNDS: usize = 9;
 const USAGE: &str = "usage: pegboard-testkit stdio [--era session|stateless] | http PORT [--era session|stateless] | client-scenarios
      | client URL | client-sse URL | client-ws URL | client-stdio PROGRAM ARGUMENT…
      | scripted NAME TOOLS SOCKET | hostile MODE | hostile-http MODE [PORT] | measure-start GATEWAY | measure-commands GATEWAY
-     | model-server PORT SCRIPT
+     | measure-calls GATEWAY BASELINE [--update REASON] [SCENARIO]… | echo-server | model-server PORT SCRIPT
 Options of the `client…` commands, before the URL or program:
   --era session|stateless   use this era instead of negotiating it
   --call TOOL ARGUMENTS     call this tool with JSON arguments; may be repeated";
@@ -85,12 +86,7 @@ async fn run(arguments: &[&str]) -> Result<()> {
         arguments => (server, arguments.to_vec()),
     };
     match arguments.as_slice() {
-        ["stdio"] => {
-            let (link, pump) = line_transport(tokio::io::stdin(), tokio::io::stdout(), InputLimits::server());
-            server.serve(link).await;
-            let _ = pump.await;
-            Ok(())
-        }
+        ["stdio"] => serve_stdio(server).await,
         ["http", port] => {
             let port = port.parse().map_err(Error::other)?;
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
@@ -105,6 +101,15 @@ async fn run(arguments: &[&str]) -> Result<()> {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
             println!("http://{}/v1", listener.local_addr()?);
             model_server::serve(listener, script).await
+        }
+        ["echo-server"] => serve_stdio(echo_server(0)).await,
+        #[cfg(unix)]
+        ["measure-calls", gateway, file, "--update", reason, names @ ..] => {
+            call_cost::update(gateway.as_ref(), file.as_ref(), reason, names).await
+        }
+        #[cfg(unix)]
+        ["measure-calls", gateway, file, names @ ..] => {
+            call_cost::check(gateway.as_ref(), file.as_ref(), names).await
         }
         #[cfg(unix)]
         ["measure-start", gateway] => measure(gateway.as_ref()).await,
@@ -124,6 +129,13 @@ async fn run(arguments: &[&str]) -> Result<()> {
         [mode, rest @ ..] if mode.starts_with("client") => explore(mode, rest).await,
         _ => Err(Error::other(USAGE)),
     }
+}
+
+async fn serve_stdio(server: ServiceServer) -> Result<()> {
+    let (link, pump) = line_transport(tokio::io::stdin(), tokio::io::stdout(), InputLimits::server());
+    server.serve(link).await;
+    let _ = pump.await;
+    Ok(())
 }
 
 /// Prints response times with one server, and with forty-nine more that hang.

@@ -1,6 +1,7 @@
 //! Test servers and clients. For development only.
 
 pub mod cli;
+pub mod echo_server;
 pub mod example;
 pub mod explorer;
 pub mod fixture;

@@ -19,6 +19,7 @@ use tokio::time;
 
 use crate::hostile::journal::JOURNAL;
 
+pub mod call_cost;
 mod commands;
 
 pub use commands::{CommandTime, commands};

@@ -1,11 +1,15 @@
 //! Client of the gateway's HTTP API: through the socket of a running gateway, or in process.
 
+use std::path::Path;
+
 use axum::body::{Body, Bytes};
 use axum::http::{Method, Request, Response, header};
 use http_body_util::{BodyExt, Limited};
+use pegboard::config::Configuration;
 use pegboard::error::ErrorKind;
 use pegboard::json::RawJson;
 use pegboard::telemetry::Telemetry;
+use pegboard::wiring::App;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use tower::ServiceExt;
@@ -95,6 +99,17 @@ impl ApiClient {
             .hint("start one with `pegboard serve`"))
     }
 
+    /// Starts a gateway in this process with its own configuration and state directory.
+    pub(crate) async fn start(
+        state: &Path,
+        telemetry: &Telemetry,
+        configuration: Configuration,
+    ) -> Result<Self, CliError> {
+        let started =
+            InProcessGateway::start(Some(state.to_owned()), telemetry, configuration, Vec::new()).await;
+        started.map(Self::in_process)
+    }
+
     fn in_process(gateway: InProcessGateway) -> Self {
         Self { backend: ApiBackend::InProcess(Box::new(gateway)) }
     }
@@ -102,6 +117,15 @@ impl ApiClient {
     /// Returns `true` if the gateway was just started in this process, so that its servers are not ready yet.
     pub(crate) fn is_in_process(&self) -> bool {
         matches!(self.backend, ApiBackend::InProcess(_))
+    }
+
+    /// Returns the gateway, if it runs in this process.
+    pub(crate) fn app(&self) -> Option<&App> {
+        match &self.backend {
+            #[cfg(unix)]
+            ApiBackend::Running(_) => None,
+            ApiBackend::InProcess(gateway) => Some(gateway.app()),
+        }
     }
 
     /// Shuts down what was started for this client.

@@ -3,6 +3,7 @@
 pub(crate) mod add;
 pub(crate) mod agent_help;
 mod batch;
+pub(crate) mod bench;
 mod call;
 mod chain;
 mod client_file;

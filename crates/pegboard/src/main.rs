@@ -10,8 +10,8 @@ use pegboard::telemetry::{Telemetry, TelemetryOptions};
 use cli::{CliError, EXIT_CODES, Globals, OutputFormat, print};
 use commands::gateway_commands::GatewayCommand;
 use commands::{
-    add, agent_help, completions, doctor, enable, export, import, init, man, openapi, restore, rm, run,
-    serve, validate, version,
+    add, agent_help, bench, completions, doctor, enable, export, import, init, man, openapi, restore, rm,
+    run, serve, validate, version,
 };
 
 mod api_client;
@@ -68,6 +68,8 @@ enum Command {
         #[command(subcommand)]
         command: AgentCommand,
     },
+    /// Measure a tool: direct calls against calls through Pegboard
+    Bench(bench::BenchArgs),
     /// Check everything in the configuration and suggest fixes
     Doctor(doctor::DoctorArgs),
     /// Check configuration files without starting anything, or show where values come from
@@ -101,7 +103,10 @@ enum Command {
 impl Command {
     /// Returns `true` if the command waits for a gateway, a server or a model, so that `--timeout` applies.
     fn accepts_timeout(&self) -> bool {
-        matches!(self, Self::Gateway(_) | Self::Run(_) | Self::Agent { .. } | Self::Doctor(_))
+        matches!(
+            self,
+            Self::Gateway(_) | Self::Run(_) | Self::Agent { .. } | Self::Bench(_) | Self::Doctor(_)
+        )
     }
 }
 
@@ -131,6 +136,10 @@ fn main() -> ExitCode {
             run_with_telemetry(globals, "error", async |telemetry| demo.run(globals, telemetry).await)
         }
         Command::Add(add) => add.run(globals),
+        // Failures are part of the report.
+        Command::Bench(bench) => {
+            run_with_telemetry(globals, "error", async |telemetry| bench.run(globals, telemetry).await)
+        }
         Command::Connect(connect) => connect.run(globals),
         Command::Disable(switch) => switch.run(globals, enable::SwitchState::Off),
         Command::Enable(switch) => switch.run(globals, enable::SwitchState::On),

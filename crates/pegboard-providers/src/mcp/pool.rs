@@ -57,13 +57,14 @@ impl ServerPool {
         if let Some(server) = servers.get(&key).and_then(Weak::upgrade).and_then(McpServer::try_acquire) {
             return Ok(server);
         }
-        let connector = self.connector_for(&settings)?;
+        let connector = self.connector(&settings)?;
         let server = McpServer::new(settings, connector);
         servers.insert(key, Arc::downgrade(&server.shared));
         Ok(server)
     }
 
-    fn connector_for(&self, settings: &ResolvedMcpServer) -> Result<Arc<dyn Connector>, InvalidMcpServer> {
+    /// Returns a connector for these settings, for connections outside of the pool.
+    pub fn connector(&self, settings: &ResolvedMcpServer) -> Result<Arc<dyn Connector>, InvalidMcpServer> {
         Ok(match &settings.target {
             McpTarget::Program(program) => {
                 let connector = StdioConnector::new(program);

@@ -45,7 +45,7 @@ impl InProcessGateway {
         }
     }
 
-    async fn start(
+    pub(super) async fn start(
         state: Option<PathBuf>,
         telemetry: &Telemetry,
         configuration: Configuration,
@@ -63,6 +63,10 @@ impl InProcessGateway {
         };
         let routes = api::router(&app.api(about), ApiScope::All, &HttpServerOptions::default());
         Ok(Self { app, routes })
+    }
+
+    pub(super) fn app(&self) -> &App {
+        &self.app
     }
 
     pub(super) fn routes(&self) -> Router {

@@ -62,6 +62,7 @@ pub(crate) struct ToolView {
 pub(crate) struct AnnotationsView {
     pub(crate) read_only: Option<bool>,
     pub(crate) destructive: Option<bool>,
+    pub(crate) idempotent: Option<bool>,
 }
 
 impl AnnotationsView {

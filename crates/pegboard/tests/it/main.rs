@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is a test failure")]
 
+#[cfg(unix)]
+mod bench;
 mod demo;
 mod doctor;
 mod files;
