@@ -74,7 +74,7 @@ mod unix {
         target.to_str()?.starts_with("pipe:[").then_some(path)
     }
 
-    /// A stream socket whose file description belongs to others too.
+    /// A stream socket with a file description that belongs to others too.
     struct SharedSocket(AsyncFd<OwnedFd>);
 
     impl SharedSocket {
@@ -190,7 +190,7 @@ mod tests {
         for (reader, writer) in [pipe(), socket_pair()] {
             let mut output = ready_output(writer.as_fd()).unwrap();
             let mut written = Box::pin(output.write_all(&body));
-            assert!(futures_util::poll!(&mut written).is_pending(), "nobody reads");
+            assert!(futures_util::poll!(&mut written).is_pending(), "no reader");
 
             let n_bytes = body.len();
             let reading = tokio::task::spawn_blocking(move || {
