@@ -268,8 +268,8 @@ impl ProviderFactory {
             plan = plan.provide_with(&server, provider, ServerSettings::default());
         }
         let mut listings = Vec::new();
-        for (name, toolbox) in toolboxes {
-            plan = self.with_toolbox(plan, &name, toolbox, &resolver, &mut listings).await;
+        for toolbox in toolboxes {
+            plan = self.with_toolbox(plan, toolbox, &resolver, &mut listings).await;
         }
         if !self.has_no_listings.swap(false, Ordering::Relaxed) {
             join_all(listings).await;
@@ -280,8 +280,7 @@ impl ProviderFactory {
     async fn with_toolbox(
         &self,
         mut plan: RuntimePlan,
-        name: &ToolboxName,
-        toolbox: ToolboxConfig,
+        (name, toolbox): (ToolboxName, ToolboxConfig),
         resolver: &ModelResolver,
         listings: &mut Vec<ListingLoad>,
     ) -> RuntimePlan {
@@ -294,7 +293,7 @@ impl ProviderFactory {
                 }
                 ServerEntry::OpenApi { service, .. } if service.enabled == Some(false) => continue,
                 ServerEntry::OpenApi { service, tools } => {
-                    (self.services.service(name, &server, *service).await, *tools)
+                    (self.services.service(&name, &server, *service).await, *tools)
                 }
                 ServerEntry::Unusable(entry) => {
                     (self.unusable(&server, &entry.reason()), ServerSettings::default())
@@ -302,8 +301,8 @@ impl ProviderFactory {
             };
             plan = plan.provide_with(server.as_str(), provider, tools);
         }
-        plan = self.rest.provide(plan, name, toolbox.rest_tools);
-        plan = self.agents.provide(plan, name, toolbox.agents, resolver);
+        plan = self.rest.provide(plan, &name, toolbox.rest_tools);
+        plan = self.agents.provide(plan, &name, toolbox.agents, resolver);
         toolbox.chains.into_values().fold(plan, RuntimePlan::chain)
     }
 

@@ -135,7 +135,8 @@ mod unix {
     }
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests {
     use std::fs::File;
     use std::io::{self, Read, Write};
@@ -186,7 +187,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_slow_reader_receives_everything_in_order() {
-        let body: Vec<u8> = (0..3_000_000_u32).flat_map(|number| number.to_le_bytes()).collect();
+        let body: Vec<u8> = (0..3_000_000_u32).flat_map(u32::to_le_bytes).collect();
         for (reader, writer) in [pipe(), socket_pair()] {
             let mut output = ready_output(writer.as_fd()).unwrap();
             let mut written = Box::pin(output.write_all(&body));

@@ -131,7 +131,7 @@ impl ServeArgs {
         });
         let serving = async {
             if let Some(listener) = listener {
-                self.serve_http(&app, &api, &threads, listener, tokens).await
+                self.serve_http((&app, &api), &threads, listener, tokens).await
             } else {
                 tokio::select! {
                     served = serve::stdio(&app.gateway, self.profile.as_deref()) => {
@@ -211,8 +211,7 @@ impl ServeArgs {
 
     async fn serve_http(
         &self,
-        app: &App,
-        api: &Api,
+        (app, api): (&App, &Api),
         threads: &ServerThreads,
         listener: TcpListener,
         tokens: BTreeMap<String, Secret>,

@@ -296,8 +296,8 @@ mod tests {
         let streams = SessionStreams::default();
         let id = Id::Number(7);
         assert!(streams.begin(&id));
-        let mut context = Context::from_waker(Waker::noop());
-        assert!(matches!(streams.poll_request(&id, &mut context), RequestPoll::Waiting));
+        let context = Context::from_waker(Waker::noop());
+        assert!(matches!(streams.poll_request(&id, &context), RequestPoll::Waiting));
         streams.route(&Letter::new(Message::notification("late", None)).about(Some(id.clone())));
         let end = streams.finish_waiting(&id, Some(Ok(RawJson::empty_object())));
         let RequestEnd::Stream(mut reader) = end else { panic!("there is a stream") };
