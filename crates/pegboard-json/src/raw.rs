@@ -162,8 +162,17 @@ impl RawJson {
     ///
     /// Of several members with the name, the first is returned.
     pub fn get(&self, name: &str) -> Option<Self> {
-        let (_, value) = self.spans().find(|(key, _)| self.has_name(key, name))?;
-        Some(Self::trusted(self.bytes.slice(value)))
+        self.find_member(name).map(|value| Self::trusted(self.bytes.slice(value)))
+    }
+
+    /// Returns the position of the member with this name.
+    fn find_member(&self, name: &str) -> Option<Range<usize>> {
+        match &self.members {
+            Some(spans) => spans.find(&self.bytes, name),
+            None => {
+                scan::members(&self.bytes).find(|(key, _)| self.has_name(key, name)).map(|(_, value)| value)
+            }
+        }
     }
 
     /// Returns `true` if a member has a name that fits. Names with escapes are decoded.

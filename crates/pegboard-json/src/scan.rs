@@ -242,6 +242,15 @@ impl MemberSpans {
         (!self.is_incomplete).then_some(self)
     }
 
+    /// Returns the position of the value with this name in the scanned text.
+    pub(crate) fn find(&self, text: &[u8], name: &str) -> Option<Range<usize>> {
+        let members = &self.spans[..self.len];
+        let found = members
+            .iter()
+            .find(|member| string_equals(&text[member.key.0 as usize..member.key.1 as usize], name))?;
+        Some(found.value.0 as usize..found.value.1 as usize)
+    }
+
     /// Iterates over the spans of each key (with its quotes) and value.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
         let span = |(start, end): (u32, u32)| start as usize..end as usize;

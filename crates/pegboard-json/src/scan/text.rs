@@ -13,16 +13,31 @@ pub fn decode_string(string: &[u8]) -> Option<Cow<'_, str>> {
 }
 
 /// Returns `true` if a JSON string literal (with its quotes) decodes to `text`.
+#[inline]
 pub fn string_equals(string: &[u8], text: &str) -> bool {
-    let Some(inner) = inner(string) else { return false };
     let text = text.as_bytes();
-    // A literal is never shorter than its text, is longer only if it has escapes, and an escape takes at most
-    // six bytes for one.
-    match inner.len().checked_sub(text.len()) {
+    // A literal is never shorter than its text, and is longer only if it has escapes.
+    match string.len().checked_sub(text.len() + 2) {
         None => false,
-        Some(0) => inner == text && !inner.contains(&b'\\'),
-        Some(_) => inner.len() <= 6 * text.len() && inner.contains(&b'\\') && unescaped_equals(inner, text),
+        Some(0) => {
+            string[0] == b'"'
+                && &string[1..=text.len()] == text
+                && string[text.len() + 1] == b'"'
+                && !text.contains(&b'\\')
+        }
+        // Mostly the first character decides.
+        Some(_) => {
+            (string[1] == b'\\' || text.first().is_none_or(|first| string[1] == *first))
+                && escaped_equals(string, text)
+        }
     }
+}
+
+/// Compares a literal that may have escapes.
+fn escaped_equals(string: &[u8], text: &[u8]) -> bool {
+    let Some(inner) = inner(string) else { return false };
+    // An escape takes at most six bytes for one.
+    inner.len() <= 6 * text.len() && inner.contains(&b'\\') && unescaped_equals(inner, text)
 }
 
 /// Returns the content between the quotes.
@@ -76,4 +91,38 @@ fn unit(hex: &[u8]) -> Option<(u16, &[u8])> {
     let (digits, rest) = hex.split_at_checked(4)?;
     let unit = u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
     Some((unit, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_literal_equals_the_text_that_it_decodes_to() {
+        let cases = [
+            (r#""name""#, "name", true),
+            (r#""name""#, "nam", false),
+            (r#""name""#, "names", false),
+            (r#""nbme""#, "name", false),
+            (r#""n\u0061me""#, "name", true),
+            (r#""\u006eame""#, "name", true),
+            (r#""n\u0062me""#, "name", false),
+            (r#""n\nme""#, "n\nme", true),
+            // The bytes are the same, but the literal has an escape.
+            (r#""n\nme""#, r"n\nme", false),
+            (r#""n\\me""#, r"n\me", true),
+            (r#""\ud83d\ude00""#, "😀", true),
+            (r#""\ud83d""#, "😀", false),
+            ("\"\"", "", true),
+            (r#""a""#, "", false),
+            (r#""\u0000""#, "", false),
+            ("2.0", "2.0", false),
+            ("[1,2]", "1,2", false),
+            ("null", "ul", false),
+            ("\"", "", false),
+        ];
+        for (literal, text, expected) in cases {
+            assert_eq!(string_equals(literal.as_bytes(), text), expected, "{literal} and {text}");
+        }
+    }
 }
