@@ -16,7 +16,7 @@ use crate::connection::{
 use crate::era::{LogLevel, Revision, meta};
 use crate::http;
 use crate::http::client::HttpOptions;
-use crate::http::headers::{self, HeaderParameter};
+use crate::http::headers::{self, HeaderParameter, MirroredHeaders};
 use crate::link::{Link, MessageTrace, TransportError};
 use crate::message::outgoing::{EncodedRequest, OutgoingMeta};
 use crate::message::{Id, Notification, RpcError};
@@ -176,7 +176,7 @@ impl McpClient {
     ) -> Result<PendingRequest, RequestError> {
         let id = self.connection.reserve_id();
         let era = self.era();
-        let RequestOptions { mut headers, capabilities, log_level, meta: custom, has_progress } = options;
+        let RequestOptions { headers, capabilities, log_level, meta: custom, has_progress } = options;
         let own = params.as_ref().and_then(|params| params.get("_meta"));
         let params = if own.is_some() { params.map(|params| params.without("_meta")) } else { params };
         let given = own.or(custom);
@@ -191,18 +191,14 @@ impl McpClient {
             hidden: &PROTOCOL_FIELDS,
             ..OutgoingMeta::default()
         };
+        let mut mirrored_headers = None;
         let encoded = match era {
             Era::Session => EncodedRequest::new(id, method, params.as_ref(), &meta),
             Era::Stateless => {
                 let mirrored = self.mirrored_parameters(method, params.as_ref());
                 let revision = self.server.revision;
-                headers::add_for_request(
-                    &mut headers,
-                    revision,
-                    method,
-                    params.as_ref(),
-                    mirrored.as_deref(),
-                );
+                mirrored_headers =
+                    Some(MirroredHeaders::of(revision, method, params.as_ref(), mirrored.as_deref()));
                 let capabilities = capabilities.as_ref().unwrap_or(&self.options.capabilities);
                 let level = log_level.map(LogLevel::as_json);
                 let fields = [
@@ -217,7 +213,7 @@ impl McpClient {
                 EncodedRequest::new(id, method, params.as_ref(), &meta)
             }
         };
-        let request = OutgoingRequest { id, method, encoded, progress_token, era, headers };
+        let request = OutgoingRequest { id, method, encoded, progress_token, era, headers, mirrored_headers };
         self.connection.send_request(request, None).await
     }
 

@@ -4,7 +4,7 @@ use std::collections::hash_map::Entry;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -15,13 +15,15 @@ use futures_util::future::{self, BoxFuture};
 use http::HeaderMap;
 use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::AbortHandle;
 use tokio::time;
 
 use crate::era::Era;
 use crate::http::client::HttpTransport;
 use crate::http::client::call::HttpCall;
+use crate::http::headers::MirroredHeaders;
 use crate::http::server::streams::SessionStreams;
 use crate::link::{
     Arrival, CancelRequest, Letter, Link, LinkKind, MessageTrace, TransportError, TransportEvent,
@@ -121,7 +123,7 @@ pub(crate) struct ConnectionShared {
     stray_notifications: AtomicU64,
     malformed: AtomicU64,
     /// Number of requests of the peer in progress.
-    n_inbound: watch::Sender<usize>,
+    n_inbound: Arc<InboundCounter>,
     closed: watch::Sender<Option<TransportError>>,
 }
 
@@ -154,7 +156,14 @@ impl Outbound {
                 return Ok(());
             }
         };
-        letters.send(letter).await.map_err(|_| TransportError::Closed)
+        match letters.try_send(letter) {
+            Ok(()) => Ok(()),
+            Err(TrySendError::Closed(_)) => Err(TransportError::Closed),
+            // Boxed, so that the futures of those that send stay small.
+            Err(TrySendError::Full(letter)) => {
+                Box::pin(letters.send(letter)).await.map_err(|_| TransportError::Closed)
+            }
+        }
     }
 
     /// Cancels a request on the wire. A closed transport has nothing to cancel.
@@ -347,7 +356,8 @@ impl Connection {
         let params = if own.is_some() { params.map(|params| params.without("_meta")) } else { params };
         let encoded = EncodedRequest::new(id, method, params.as_ref(), &meta);
         let progress_token = token.map_or(ProgressToken::None, ProgressToken::Given);
-        let request = OutgoingRequest { id, method, encoded, progress_token, era, headers };
+        let mirrored_headers = None;
+        let request = OutgoingRequest { id, method, encoded, progress_token, era, headers, mirrored_headers };
         self.send_request(request, related_request).await
     }
 
@@ -414,7 +424,7 @@ impl Connection {
         }
         match self.0.outbound.send(letter).await {
             Ok(()) => Ok(()),
-            Err(_) => Err(self.send_error().await),
+            Err(_) => Err(Box::pin(self.send_error()).await),
         }
     }
 
@@ -497,6 +507,8 @@ pub(crate) struct OutgoingRequest<'r> {
     /// The era that the parameters claim.
     pub(crate) era: Era,
     pub(crate) headers: HeaderMap,
+    /// Headers of a stateless request, over which `headers` take precedence.
+    pub(crate) mirrored_headers: Option<MirroredHeaders>,
 }
 
 /// A weak handle of a connection.
@@ -562,14 +574,53 @@ async fn dispatch(
     // Responses matter only to a peer that still reads.
     let linger = shared.upgrade().filter(|_| has_ended).and_then(|shared| match shared.limits.role {
         ConnectionRole::Client => None,
-        ConnectionRole::Server { linger } => Some((linger, shared.n_inbound.subscribe())),
+        ConnectionRole::Server { linger } => Some((linger, Arc::clone(&shared.n_inbound))),
     });
-    if let Some((linger, mut n_inbound)) = linger {
+    if let Some((linger, n_inbound)) = linger {
         // Meanwhile the connection may be dropped; then nothing is left to wait for.
-        let _ = time::timeout(linger, n_inbound.wait_for(|n_inbound| *n_inbound == 0)).await;
+        let _ = time::timeout(linger, n_inbound.wait_for_zero()).await;
     }
     if let Some(shared) = shared.upgrade() {
         shared.close(reason);
+    }
+}
+
+/// Number of requests of the peer in progress.
+#[derive(Debug, Default)]
+struct InboundCounter {
+    n_inbound: AtomicUsize,
+    is_zero: Notify,
+}
+
+impl InboundCounter {
+    fn get(&self) -> usize {
+        self.n_inbound.load(Ordering::Relaxed)
+    }
+
+    fn increment(&self) {
+        self.n_inbound.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn decrement(&self) {
+        if self.n_inbound.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.is_zero.notify_waiters();
+        }
+    }
+
+    fn clear(&self) {
+        self.n_inbound.store(0, Ordering::Relaxed);
+        self.is_zero.notify_waiters();
+    }
+
+    /// Waits until no request is in progress. The caller limits the time.
+    async fn wait_for_zero(&self) {
+        loop {
+            let is_zero = self.is_zero.notified();
+            if self.get() == 0 {
+                return;
+            }
+            is_zero.await;
+        }
     }
 }
 
@@ -590,7 +641,7 @@ impl ConnectionShared {
             stray_responses: AtomicU64::new(0),
             stray_notifications: AtomicU64::new(0),
             malformed: AtomicU64::new(0),
-            n_inbound: watch::Sender::new(0),
+            n_inbound: Arc::default(),
             closed: watch::Sender::new(None),
         })
     }
@@ -736,7 +787,7 @@ impl ConnectionShared {
     /// Removes a request of the peer that has ended.
     fn end_inbound(&self, id: &Id) -> Option<InboundEntry> {
         let ended = self.table().inbound.remove(id)?;
-        self.n_inbound.send_modify(|n_inbound| *n_inbound -= 1);
+        self.n_inbound.decrement();
         Some(ended)
     }
 
@@ -752,7 +803,7 @@ impl ConnectionShared {
         let work = work.map_err(|_panic| RpcError::handler_panicked())?;
         let (abort, registration) = future::AbortHandle::new_pair();
         self.table().inbound.insert(id.clone(), InboundEntry::Call(abort));
-        self.n_inbound.send_modify(|n_inbound| *n_inbound += 1);
+        self.n_inbound.increment();
         let work = future::Abortable::new(work, registration);
         Ok(InboundCall { work, id, shared: Arc::downgrade(self) })
     }
@@ -793,12 +844,12 @@ impl ConnectionShared {
             if is_wanted {
                 let _ = outbound.send(answer(id, result)).await;
                 if let Some(shared) = shared.upgrade() {
-                    shared.n_inbound.send_modify(|n_inbound| *n_inbound -= 1);
+                    shared.n_inbound.decrement();
                 }
             }
         });
         free.insert(InboundEntry::Task(task.abort_handle()));
-        self.n_inbound.send_modify(|n_inbound| *n_inbound += 1);
+        self.n_inbound.increment();
         None
     }
 
@@ -816,7 +867,7 @@ impl ConnectionShared {
                 "Invalid request: a request with this id is in progress",
             ));
         }
-        let is_full = *self.n_inbound.borrow() >= self.limits.max_inbound;
+        let is_full = self.n_inbound.get() >= self.limits.max_inbound;
         is_full.then(|| RpcError::new(OVERLOADED, "Too many requests in flight"))
     }
 
@@ -842,6 +893,7 @@ impl Drop for ConnectionShared {
     fn drop(&mut self) {
         let table = self.table.get_mut();
         table.inbound.values().for_each(InboundEntry::abort);
+        self.n_inbound.clear();
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::time;
 use super::{ClientOptions, ServerDescription};
 use crate::connection::Connection;
 use crate::era::{Era, Revision, meta};
-use crate::http::headers;
+use crate::http::headers::MirroredHeaders;
 use crate::link::TransportError;
 use crate::message::{Notification, RpcError, code};
 use crate::pending_request::{PendingRequest, RequestError};
@@ -106,7 +106,7 @@ async fn discover(connection: &Connection, options: &ClientOptions) -> Result<Pe
         .with(meta::CLIENT_CAPABILITIES, &options.capabilities);
     let params = RawJson::empty_object().with("_meta", &own);
     let mut mirrored = HeaderMap::new();
-    headers::add_for_request(&mut mirrored, revision, "server/discover", None, None);
+    MirroredHeaders::of(revision, "server/discover", None, None).set_common(&mut mirrored);
     connection.request_with("server/discover", Some(params), None, mirrored).await
 }
 

@@ -14,7 +14,7 @@ pub(crate) mod response;
 pub(crate) mod send_order;
 mod session;
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use http::HeaderMap;
@@ -30,7 +30,7 @@ use crate::http::client::endpoint::HttpEndpoint;
 use crate::http::client::response::HttpResponse;
 use crate::http::client::send_order::{MessageTurn, SendOrder, SendTurn};
 use crate::http::client::session::HttpClientSession;
-use crate::http::headers;
+use crate::http::headers::{self, MirroredHeaders};
 use crate::link::{CAPACITY, CLOSE_TIMEOUT, CancelRequest, Letter, Link, LinkKind, TransportError};
 use crate::message::Message;
 
@@ -83,6 +83,7 @@ pub fn connect(options: HttpOptions) -> Result<Link, TransportError> {
         session: HttpClientSession::default(),
         permits: Semaphore::new(MAX_IN_FLIGHT),
         order: Mutex::default(),
+        call_headers: OnceLock::new(),
     });
     let (letters, queued) = mpsc::channel(CAPACITY);
     let (cancels, cancelled) = mpsc::unbounded_channel();
@@ -98,6 +99,8 @@ pub(crate) struct HttpTransport {
     session: HttpClientSession,
     permits: Semaphore,
     order: Mutex<SendOrder>,
+    /// Headers of a stateless tool call.
+    call_headers: OnceLock<HeaderMap>,
 }
 
 impl HttpTransport {
@@ -120,13 +123,33 @@ impl HttpTransport {
         }
     }
 
+    /// Returns the headers of a message in the session.
+    fn session_headers(&self) -> HeaderMap {
+        self.session.post_headers(&self.endpoint)
+    }
+
+    /// Returns the headers of a stateless request.
+    fn stateless_headers(&self, mirrored: &MirroredHeaders) -> HeaderMap {
+        let common = || {
+            let mut headers = self.endpoint.post_headers().clone();
+            mirrored.set_common(&mut headers);
+            headers
+        };
+        // The revision of a connection is fixed, so that only the name and the parameters of calls differ.
+        let mut headers =
+            if mirrored.is_tool_call() { self.call_headers.get_or_init(common).clone() } else { common() };
+        mirrored.set_own(&mut headers);
+        headers
+    }
+
     /// Sends a message without a response body; `None` if the server did not accept it.
     async fn send_oneway(&self, message: &Message, headers: &HeaderMap) -> Option<HttpResponse> {
-        let own = |all: &mut HeaderMap| {
-            self.session.add_to(all);
-            headers::set_all(all, headers);
+        let all_headers = || {
+            let mut all = self.session_headers();
+            headers::set_all(&mut all, headers);
+            all
         };
-        self.endpoint.send_oneway(own, message.encode()).await
+        self.endpoint.send_oneway(all_headers, message.encode()).await
     }
 
     async fn send_and_drain(&self, message: &Message, headers: &HeaderMap) {

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderMap, HeaderName, HeaderValue};
+use memchr::memmem;
 use serde_json::Value;
 
 use crate::era::{Revision, claimed_revision};
@@ -40,6 +41,12 @@ impl HeaderParameter {
     }
 }
 
+/// Method of a tool call.
+const TOOL_CALL: &str = "tools/call";
+
+/// Keyword of a schema for an argument that is mirrored in a header.
+const MARK: &str = "x-mcp-header";
+
 const SENTINEL_START: &str = "=?base64?";
 const SENTINEL_END: &str = "?=";
 
@@ -53,27 +60,54 @@ pub(crate) fn name_member(method: &str) -> Option<&'static str> {
     }
 }
 
-/// Adds the headers of a stateless request to its own, which take precedence. `parameters` lists the mirrored
-/// arguments.
-pub(crate) fn add_for_request(
-    headers: &mut HeaderMap,
+/// The headers of a stateless request that mirror its body.
+#[derive(Debug)]
+pub(crate) struct MirroredHeaders {
     revision: Revision,
-    method: &str,
-    params: Option<&RawJson>,
-    parameters: Option<&[HeaderParameter]>,
-) {
-    let mut add = |name: HeaderName, value: HeaderValue| {
-        headers.entry(name).or_insert(value);
-    };
-    add(PROTOCOL_VERSION, HeaderValue::from_static(revision.as_str()));
-    add(METHOD, method_value(method));
-    let name = name_member(method).and_then(|member| params?.get(member));
-    if let Some(name) = name.as_ref().and_then(RawJson::text) {
-        add(NAME, encode_value(&name));
+    method: HeaderValue,
+    name: Option<HeaderValue>,
+    parameters: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl MirroredHeaders {
+    /// Returns the headers of a request. `parameters` lists the mirrored arguments.
+    pub(crate) fn of(
+        revision: Revision,
+        method: &str,
+        params: Option<&RawJson>,
+        parameters: Option<&[HeaderParameter]>,
+    ) -> Self {
+        let name = name_member(method).and_then(|member| params?.get(member));
+        let name = name.as_ref().and_then(RawJson::text).map(|name| encode_value(&name));
+        let value = |parameter: &HeaderParameter| {
+            let (value, _) = header_argument(params, &parameter.path)?;
+            Some((parameter.name()?, encode_value(&value)))
+        };
+        let parameters = parameters.into_iter().flatten().filter_map(value).collect();
+        Self { revision, method: method_value(method), name, parameters }
     }
-    for parameter in parameters.into_iter().flatten() {
-        if let (Some(name), Some((value, _))) = (parameter.name(), header_argument(params, &parameter.path)) {
-            add(name, encode_value(&value));
+
+    /// Returns `true` if the request is a call of a tool with a name.
+    pub(crate) fn is_tool_call(&self) -> bool {
+        self.method == TOOL_CALL && self.name.is_some()
+    }
+
+    /// Sets the headers that all requests with this method have in common, and space for a name.
+    pub(crate) fn set_common(&self, headers: &mut HeaderMap) {
+        headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(self.revision.as_str()));
+        headers.insert(METHOD, self.method.clone());
+        if self.name.is_some() {
+            headers.insert(NAME, HeaderValue::from_static(""));
+        }
+    }
+
+    /// Sets the headers of this request alone.
+    pub(crate) fn set_own(&self, headers: &mut HeaderMap) {
+        if let Some(name) = &self.name {
+            headers.insert(NAME, name.clone());
+        }
+        for (name, value) in &self.parameters {
+            headers.insert(name.clone(), value.clone());
         }
     }
 }
@@ -93,7 +127,7 @@ pub(crate) fn set_all(headers: &mut HeaderMap, own: &HeaderMap) {
 
 /// Encodes a method; the one of every call needs no allocation.
 fn method_value(method: &str) -> HeaderValue {
-    if method == "tools/call" { HeaderValue::from_static("tools/call") } else { encode_value(method) }
+    if method == TOOL_CALL { HeaderValue::from_static(TOOL_CALL) } else { encode_value(method) }
 }
 
 /// Rejects a stateless request with headers that contradict its body.
@@ -234,7 +268,12 @@ fn decode_value(value: &HeaderValue) -> Option<String> {
 /// Returns the arguments of a tool that are mirrored in headers. An error if the schema has `x-mcp-header`
 /// where it is not allowed.
 pub fn header_parameters(schema: Option<&RawJson>) -> Result<Vec<HeaderParameter>, String> {
-    let Some(schema) = schema.map(RawJson::to_value) else { return Ok(Vec::new()) };
+    // Few schemas have annotations, so most need not be parsed. The escape of a letter begins with `\u`.
+    let may_have_marks = |schema: &&RawJson| {
+        let text = schema.as_bytes();
+        memmem::find(text, MARK.as_bytes()).is_some() || memmem::find(text, br"\u").is_some()
+    };
+    let Some(schema) = schema.filter(may_have_marks).map(RawJson::to_value) else { return Ok(Vec::new()) };
     let mut found = Vec::new();
     let n_marks = count_marks(&schema);
     if n_marks > 0 {
@@ -260,7 +299,7 @@ fn collect_marked(
 ) -> Result<(), String> {
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
         path.push(name.clone());
-        if let Some(mark) = property.get("x-mcp-header") {
+        if let Some(mark) = property.get(MARK) {
             let header = mark.as_str().filter(|header| HeaderName::try_from(*header).is_ok());
             let header = header.ok_or_else(|| format!("x-mcp-header {mark} is not a header name"))?;
             if !matches!(property["type"].as_str(), Some("string" | "integer" | "boolean")) {
@@ -278,7 +317,7 @@ fn collect_marked(
 fn count_marks(value: &Value) -> usize {
     match value {
         Value::Object(members) => {
-            members.iter().map(|(name, inner)| usize::from(name == "x-mcp-header") + count_marks(inner)).sum()
+            members.iter().map(|(name, inner)| usize::from(name == MARK) + count_marks(inner)).sum()
         }
         Value::Array(items) => items.iter().map(count_marks).sum(),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,

@@ -170,7 +170,7 @@ impl Outbox {
                 let (turn, done) = self.order.barrier();
                 self.tasks.spawn(async move {
                     turn.wait().await;
-                    let response = target.send_oneway(|all| all.extend(headers.clone()), body).await;
+                    let response = target.send_oneway(|| all_headers(&target, &headers), body).await;
                     drop(done);
                     if let Some(response) = response {
                         response.drain().await;
@@ -181,7 +181,7 @@ impl Outbox {
                 let turn = self.order.next_turn();
                 self.tasks.spawn(async move {
                     turn.wait().await;
-                    if let Some(response) = target.send_oneway(|all| all.extend(headers.clone()), body).await
+                    if let Some(response) = target.send_oneway(|| all_headers(&target, &headers), body).await
                     {
                         response.drain().await;
                     }
@@ -191,10 +191,17 @@ impl Outbox {
     }
 }
 
+/// Returns all headers of a message with headers of its own.
+fn all_headers(target: &HttpEndpoint, own: &HeaderMap) -> HeaderMap {
+    let mut headers = target.post_headers().clone();
+    headers.extend(own.clone());
+    headers
+}
+
 /// Sends a request. The response arrives on the event stream, possibly before the POST completes, so there is
 /// no time limit here: it ends with the POST or with the link.
 async fn post_request(target: &HttpEndpoint, headers: HeaderMap, body: Bytes) -> Result<(), TransportError> {
-    let response = target.post(|all| all.extend(headers.clone()), body).await?;
+    let response = target.post(|| all_headers(target, &headers), body).await?;
     if !response.status().is_success() {
         return Err(target.error_response(response).await.into_error());
     }

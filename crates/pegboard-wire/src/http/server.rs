@@ -152,7 +152,7 @@ impl EndpointState {
                     );
                     error_response(StatusCode::BAD_REQUEST, None, error)
                 }
-                Ok(messages) => self.sessions.post_batch(headers, messages).await,
+                Ok(messages) => Box::pin(self.sessions.post_batch(headers, messages)).await,
                 Err(InvalidMessage { id, error, .. }) => error_response(StatusCode::BAD_REQUEST, id, *error),
             },
         }
@@ -161,11 +161,12 @@ impl EndpointState {
 
 /// Returns the era that a request claims: by its body, or by its version header if that is all there is.
 fn claimed_era(headers: &HeaderMap, request: &Request) -> Era {
-    let named = headers.get(headers::PROTOCOL_VERSION).and_then(|version| version.to_str().ok());
-    let named = named.and_then(|version| version.parse::<Revision>().ok());
-    let is_named_alone = &*request.method != "initialize"
-        && !headers.contains_key(headers::SESSION_ID)
-        && named.is_some_and(Revision::is_stateless);
+    let names_stateless = || {
+        let named = headers.get(headers::PROTOCOL_VERSION).and_then(|version| version.to_str().ok());
+        named.and_then(|version| version.parse::<Revision>().ok()).is_some_and(Revision::is_stateless)
+    };
+    let is_named_alone =
+        &*request.method != "initialize" && !headers.contains_key(headers::SESSION_ID) && names_stateless();
     if is_named_alone { Era::Stateless } else { Era::claimed(request.params.as_ref()) }
 }
 

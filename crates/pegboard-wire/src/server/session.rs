@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::error::RecvError;
 
 use super::input_requests::{check_capabilities, send_input_requests};
+use super::stateless::RequestMeta;
 use super::{
     ClientDescription, ClientSessionId, DEFAULT_LOG_LEVEL, McpService, Peer, ServerRequest, ServiceChange,
     ServiceReply, ServiceServer, stateless,
@@ -83,7 +84,10 @@ impl InboundHandler for ServerSession {
         let InboundRequest { request, headers, connection, .. } = inbound;
         if self.server.era(Era::claimed(request.params.as_ref())) == Era::Stateless {
             let peer = Peer::one_way(connection, request.id.clone());
-            return stateless::call(&self.server, request, headers, peer).boxed();
+            return match RequestMeta::parse(request.params.as_ref()) {
+                Ok(meta) => stateless::call(self.server.clone(), request, meta, headers, peer).boxed(),
+                Err(error) => std::future::ready(Err(error)).boxed(),
+            };
         }
         match &*request.method {
             "initialize" => std::future::ready(self.initialize(&request)).boxed(),

@@ -32,24 +32,15 @@ const INPUT_METHODS: [&str; 3] = ["tools/call", "prompts/get", "resources/read"]
 const REMOVED_METHODS: [&str; 6] =
     ["initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe", "roots/list"];
 
-/// Answers one request.
-pub(crate) fn call(
-    server: &ServiceServer,
-    request: Request,
-    headers: HeaderMap,
-    peer: Peer,
-) -> impl Future<Output = Result<RawJson, RpcError>> + Send + use<> {
-    answer(server.clone(), request, headers, peer)
-}
-
-async fn answer(
+/// Answers one request with its parsed `_meta`.
+pub(crate) async fn call(
     server: ServiceServer,
     request: Request,
+    mut request_meta: RequestMeta,
     headers: HeaderMap,
     peer: Peer,
 ) -> Result<RawJson, RpcError> {
     let params = request.params.clone().unwrap_or_else(RawJson::empty_object);
-    let mut request_meta = RequestMeta::parse(&params)?;
     if REMOVED_METHODS.contains(&&*request.method) {
         return Err(RpcError::method_not_found(&request.method));
     }
@@ -64,7 +55,8 @@ async fn answer(
             }
             Ok(with_required_fields(discovered, &request.method, &description.info))
         }
-        "subscriptions/listen" => subscription::listen(&server, &request, &describe(), &peer).await,
+        // Boxed, so that the futures of all other requests stay small.
+        "subscriptions/listen" => Box::pin(subscription::listen(&server, &request, &describe(), &peer)).await,
         _ => {
             let [input_responses, signed_state] = params.get_all(["inputResponses", "requestState"]);
             let state = match signed_state {
@@ -101,13 +93,8 @@ async fn answer(
     }
 }
 
-/// Rejects a request without the required `_meta`.
-pub(crate) fn check(request: &Request) -> Result<(), RpcError> {
-    RequestMeta::parse(&request.params.clone().unwrap_or_else(RawJson::empty_object)).map(drop)
-}
-
 /// The `_meta` of a stateless request.
-struct RequestMeta {
+pub(crate) struct RequestMeta {
     revision: Revision,
     client: ClientDescription,
     log_level: Option<LogLevel>,
@@ -115,8 +102,9 @@ struct RequestMeta {
 }
 
 impl RequestMeta {
-    fn parse(params: &RawJson) -> Result<Self, RpcError> {
-        let meta = params.get("_meta").unwrap_or_else(RawJson::empty_object);
+    /// Parses the `_meta` of a request, or rejects the request if required fields are missing.
+    pub(crate) fn parse(params: Option<&RawJson>) -> Result<Self, RpcError> {
+        let meta = params.and_then(|params| params.get("_meta")).unwrap_or_else(RawJson::empty_object);
         let [version, info, capabilities, log_level, progress_token] = meta.get_all([
             meta::PROTOCOL_VERSION,
             meta::CLIENT_INFO,

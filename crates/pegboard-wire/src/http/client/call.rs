@@ -15,7 +15,7 @@ use crate::http::client::listen::StreamCursor;
 use crate::http::client::response::HttpResponse;
 use crate::http::client::send_order::SendTurn;
 use crate::http::client::session::without_mirrored_headers;
-use crate::http::headers::{self, SESSION_ID};
+use crate::http::headers::{self, MirroredHeaders, SESSION_ID};
 use crate::link::TransportError;
 use crate::message::outgoing::EncodedRequest;
 use crate::message::{Frame, Id, Message, Response};
@@ -31,6 +31,7 @@ pub(crate) struct HttpCall {
     kind: HttpCallKind,
     encoded: EncodedRequest,
     headers: HeaderMap,
+    mirrored_headers: Option<MirroredHeaders>,
 }
 
 /// The relation of a request to the session of its connection.
@@ -79,9 +80,9 @@ impl HttpCall {
         server: Arc<HttpTransport>,
         request: OutgoingRequest<'_>,
     ) -> Self {
-        let OutgoingRequest { id, method, encoded, era, headers, .. } = request;
+        let OutgoingRequest { id, method, encoded, era, headers, mirrored_headers, .. } = request;
         let kind = HttpCallKind::new(era, method);
-        Self { connection, server, id: Id::Number(id), kind, encoded, headers }
+        Self { connection, server, id: Id::Number(id), kind, encoded, headers, mirrored_headers }
     }
 
     /// Returns the headers of the message that cancels the request, if a message does.
@@ -101,17 +102,21 @@ impl HttpCall {
             return Err(TransportError::Closed);
         };
         let body = self.encoded.text().clone();
-        let own = |headers: &mut HeaderMap| {
-            if self.kind.is_in_session() {
-                self.server.session.add_to(headers);
-            }
-            headers::set_all(headers, &self.headers);
+        let all_headers = || {
+            let mut headers = match &self.mirrored_headers {
+                _ if self.kind.is_in_session() => self.server.session_headers(),
+                Some(mirrored) => self.server.stateless_headers(mirrored),
+                None => self.server.endpoint.post_headers().clone(),
+            };
+            headers::set_all(&mut headers, &self.headers);
+            headers
         };
         let has_session_id = self.headers.contains_key(SESSION_ID)
             || (self.kind.is_in_session() && self.server.session.has_id());
-        let response = self.server.endpoint.post(own, body).await?;
+        let response = self.server.endpoint.post(all_headers, body).await?;
         if !response.status().is_success() {
-            let error_response = self.server.endpoint.error_response(response).await;
+            // Boxed like all that a call rarely needs, so that its future stays small.
+            let error_response = Box::pin(self.server.endpoint.error_response(response)).await;
             return self.error_result(error_response, has_session_id);
         }
         if matches!(response.status(), StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
@@ -127,7 +132,7 @@ impl HttpCall {
         match endpoint::response_body_kind(&response)? {
             ResponseBodyKind::Json => self.read_json_body(response).await,
             ResponseBodyKind::Events => {
-                let (response, events) = self.read_stream(response).await?;
+                let (response, events) = Box::pin(self.read_stream(response)).await?;
                 drop(permit);
                 let mut draining = Box::pin(events.drain());
                 // Usually the end has arrived with the response.
@@ -276,7 +281,7 @@ impl HttpCall {
                 }
                 Ok(message) => {
                     let related_request = Some(self.id.clone());
-                    self.connection.receive(message, related_request, HeaderMap::new()).await;
+                    Box::pin(self.connection.receive(message, related_request, HeaderMap::new())).await;
                 }
                 Err(problem) if answer.is_some() || problem.id.as_ref().is_some_and(|id| *id != self.id) => {
                     tracing::debug!(%problem, "Skipping a malformed message.");

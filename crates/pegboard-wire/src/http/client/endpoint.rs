@@ -44,9 +44,6 @@ const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of body bytes kept in an error.
 const MAX_ERROR_BODY_BYTES: usize = 64 * 1024;
 
-/// Number of headers of a message besides those of its endpoint, usually.
-const MAX_MESSAGE_HEADERS: usize = 6;
-
 /// Content type of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ResponseBodyKind {
@@ -145,8 +142,6 @@ impl HttpEndpoint {
         post_headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         headers.extend(given.clone());
         post_headers.extend(given);
-        // Space for the headers of a message.
-        post_headers.reserve(MAX_MESSAGE_HEADERS);
         Ok(Self { sender, url, headers, post_headers, max_body, max_depth, connect_timeout })
     }
 
@@ -167,29 +162,29 @@ impl HttpEndpoint {
         Ok(endpoint)
     }
 
-    /// Sends a message. `own` yields its headers, which take precedence over those of the endpoint; it is
+    /// Returns the headers of every message.
+    pub(crate) fn post_headers(&self) -> &HeaderMap {
+        &self.post_headers
+    }
+
+    /// Sends a message. `headers` yields all its headers, beginning with those of every message; it is
     /// evaluated again if the request is redirected.
     pub(crate) async fn post(
         &self,
-        own: impl Fn(&mut HeaderMap),
+        headers: impl Fn() -> HeaderMap,
         body: Bytes,
     ) -> Result<HttpResponse, TransportError> {
-        let headers = || {
-            let mut headers = self.post_headers.clone();
-            own(&mut headers);
-            headers
-        };
         self.send(Method::POST, headers, body).await
     }
 
     /// Sends a message that has no response; `None` if the server did not accept it.
     pub(crate) async fn send_oneway(
         &self,
-        own: impl Fn(&mut HeaderMap),
+        headers: impl Fn() -> HeaderMap,
         body: Bytes,
     ) -> Option<HttpResponse> {
         let sending = async {
-            let response = self.post(own, body).await?;
+            let response = self.post(headers, body).await?;
             if response.status().is_success() {
                 return Ok(response);
             }
@@ -241,7 +236,7 @@ impl HttpEndpoint {
     ) -> Result<HttpResponse, TransportError> {
         let response = self.send_to(None, &method, headers(), body.clone()).await?;
         match self.redirect_target(&response) {
-            Some(url) => self.send_to(Some(url), &method, headers(), body).await,
+            Some(url) => Box::pin(self.send_to(Some(url), &method, headers(), body)).await,
             None => Ok(response),
         }
     }
@@ -403,11 +398,14 @@ pub(crate) fn response_body_kind(response: &HttpResponse) -> Result<ResponseBody
     let Some(given) = response.headers().get(CONTENT_TYPE) else {
         return Err(TransportError::protocol("the response has no content type"));
     };
-    let given = header_text(given.as_bytes());
-    match given.split(';').next().unwrap_or_default().trim().to_ascii_lowercase().as_str() {
-        "application/json" => Ok(ResponseBodyKind::Json),
-        "text/event-stream" => Ok(ResponseBodyKind::Events),
-        _ => Err(TransportError::protocol(format!("unexpected content type {given}"))),
+    let media_type = given.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+    if media_type.eq_ignore_ascii_case(b"application/json") {
+        Ok(ResponseBodyKind::Json)
+    } else if media_type.eq_ignore_ascii_case(b"text/event-stream") {
+        Ok(ResponseBodyKind::Events)
+    } else {
+        let given = header_text(given.as_bytes());
+        Err(TransportError::protocol(format!("unexpected content type {given}")))
     }
 }
 

@@ -104,7 +104,9 @@ impl ConnectionPool {
             },
             None => request,
         };
-        let response = self.exchange(self.connect().await?, unsent).await;
+        // Boxed, so that the future of a request on an idle connection stays small.
+        let connection = Box::pin(self.connect()).await?;
+        let response = Box::pin(self.exchange(connection, unsent)).await;
         response.map_err(|error| network_error(NO_ANSWER, error.error()))
     }
 

@@ -3,6 +3,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::http::client::endpoint::HttpEndpoint;
 use crate::http::headers::{METHOD, NAME, PARAMETER_PREFIX, PROTOCOL_VERSION, SESSION_ID};
 use pegboard_json::RawJson;
 
@@ -16,6 +17,8 @@ struct HttpClientSessionState {
     version: Option<HeaderValue>,
     /// Headers of the `initialize` request, such as credentials.
     headers: HeaderMap,
+    /// Headers of every message, once there was one.
+    post_headers: Option<HeaderMap>,
 }
 
 impl HttpClientSession {
@@ -24,14 +27,16 @@ impl HttpClientSession {
         let mut headers = without_mirrored_headers(headers.clone());
         headers.remove(SESSION_ID);
         headers.remove(PROTOCOL_VERSION);
-        *self.state() = HttpClientSessionState { id, version: None, headers };
+        *self.state() = HttpClientSessionState { id, version: None, headers, post_headers: None };
     }
 
     /// Records the protocol version from the `initialize` result.
     pub(crate) fn set_protocol_version(&self, result: &RawJson) {
         let version = result.get("protocolVersion");
         let version = version.as_ref().and_then(RawJson::text);
-        self.state().version = version.and_then(|version| HeaderValue::from_str(&version).ok());
+        let mut state = self.state();
+        state.version = version.and_then(|version| HeaderValue::from_str(&version).ok());
+        state.post_headers = None;
     }
 
     /// Returns `true` if the server has assigned an id.
@@ -39,14 +44,20 @@ impl HttpClientSession {
         self.state().id.is_some()
     }
 
+    /// Returns the headers of a message to an endpoint, which is always the same.
+    pub(crate) fn post_headers(&self, endpoint: &HttpEndpoint) -> HeaderMap {
+        let mut state = self.state();
+        if let Some(headers) = &state.post_headers {
+            return headers.clone();
+        }
+        let mut headers = endpoint.post_headers().clone();
+        state.add_to(&mut headers);
+        state.post_headers.insert(headers).clone()
+    }
+
     /// Adds the session headers to those of a request.
     pub(crate) fn add_to(&self, headers: &mut HeaderMap) {
-        let state = self.state();
-        for (name, value) in [(SESSION_ID, &state.id), (PROTOCOL_VERSION, &state.version)] {
-            if let Some(value) = value {
-                headers.insert(name, value.clone());
-            }
-        }
+        self.state().add_to(headers);
     }
 
     /// Merges the session headers into those of a message, which take precedence.
@@ -67,12 +78,24 @@ impl HttpClientSession {
     /// Ends the session; returns its headers if the server assigned an id.
     pub(crate) fn end(&self) -> Option<HeaderMap> {
         let headers = self.headers();
-        self.state().id.take().map(|_| headers)
+        let mut state = self.state();
+        state.post_headers = None;
+        state.id.take().map(|_| headers)
     }
 
     // A panic while the lock is held cannot leave the state inconsistent.
     fn state(&self) -> MutexGuard<'_, HttpClientSessionState> {
         self.0.lock()
+    }
+}
+
+impl HttpClientSessionState {
+    fn add_to(&self, headers: &mut HeaderMap) {
+        for (name, value) in [(SESSION_ID, &self.id), (PROTOCOL_VERSION, &self.version)] {
+            if let Some(value) = value {
+                headers.insert(name, value.clone());
+            }
+        }
     }
 }
 

@@ -61,7 +61,8 @@ impl Sessions {
             Found::Unknown => return plain_text(StatusCode::NOT_FOUND, "there is no such session"),
             Found::Unnamed => {
                 return match message {
-                    Message::Request(request) if opens => self.initialize(request, headers).await,
+                    // Boxed like all that is rare, so that the future of every other request stays small.
+                    Message::Request(request) if opens => Box::pin(self.initialize(request, headers)).await,
                     message => no_session(&message),
                 };
             }
@@ -69,7 +70,7 @@ impl Sessions {
         match message {
             Message::Request(request) => session.answer(request, headers, self.options.keep_alive).await,
             message => {
-                session.receive(message, headers).await;
+                Box::pin(session.receive(message, headers)).await;
                 accepted()
             }
         }
@@ -233,9 +234,13 @@ enum Found {
 
 /// Returns `true` if the client prefers an event stream to JSON.
 fn prefers_stream(headers: &HeaderMap) -> bool {
-    let accepts = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
-    let position = |kind: &str| accepts.find(kind);
-    match (position("text/event-stream"), position("application/json")) {
+    let accepts = headers.get(header::ACCEPT).map(HeaderValue::as_bytes).unwrap_or_default();
+    // Most clients send just this.
+    if accepts == b"application/json, text/event-stream" {
+        return false;
+    }
+    let position = |kind: &[u8]| accepts.windows(kind.len()).position(|part| part == kind);
+    match (position(b"text/event-stream"), position(b"application/json")) {
         (Some(stream), Some(whole)) => stream < whole,
         (Some(_), None) => true,
         (None, _) => false,

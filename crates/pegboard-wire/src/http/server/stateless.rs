@@ -19,6 +19,7 @@ use crate::http::headers;
 use crate::http::sse::{self, SseEvent};
 use crate::message::{Id, Message, Notification, Request, RpcError, code};
 use crate::server::notification_stream::{NotificationReader, NotificationStream};
+use crate::server::stateless::RequestMeta;
 use crate::server::{Peer, ServiceServer, stateless};
 use pegboard_json::RawJson;
 
@@ -30,14 +31,17 @@ pub(super) async fn answer(
     keep_alive: Duration,
 ) -> HttpReply {
     let id = request.id.clone();
+    let request_meta = RequestMeta::parse(request.params.as_ref());
     // A request without a revision cannot be compared with its headers.
-    let is_named = claimed_revision(request.params.as_ref()).is_some();
+    let is_named = request_meta.is_ok() || claimed_revision(request.params.as_ref()).is_some();
     let compared = if is_named { check_headers(server, &headers, &request) } else { Ok(()) };
-    if let Err(error) = compared.and_then(|()| stateless::check(&request)) {
-        return error_response(StatusCode::BAD_REQUEST, Some(id), error);
-    }
+    let request_meta = match compared.and(request_meta) {
+        Ok(request_meta) => request_meta,
+        Err(error) => return error_response(StatusCode::BAD_REQUEST, Some(id), error),
+    };
     let (stream, notifications) = NotificationStream::new();
-    let work = Box::pin(stateless::call(server, request, headers, Peer::stream(stream)));
+    let peer = Peer::stream(stream);
+    let work = Box::pin(stateless::call(server.clone(), request, request_meta, headers, peer));
     let mut call = StatelessCall { id, work, notifications, state: StatelessCallState::Running };
     match call.next().await {
         Some(StatelessOutput::Response(Err(error))) => {
