@@ -376,8 +376,6 @@ pub struct CallResult {
 /// Metadata of a finished call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallMeta {
-    /// Path of its operation.
-    pub path: Option<String>,
     /// The result came from the cache.
     pub is_cached: bool,
     /// The call joined an identical call in flight and shares its result.

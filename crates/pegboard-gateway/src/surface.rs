@@ -150,7 +150,7 @@ pub(crate) fn call_tool(request: ClientRequest, tool: ToolRef, arguments: RawJso
         Some(error) => Err(error),
         None => Ok(result::tool_result(call_result)),
     };
-    async move { request.call_with_rpc_errors(call, render).await }.boxed()
+    request.call_with_rpc_errors(call, render).boxed()
 }
 
 /// Returns a JSON array of these items.

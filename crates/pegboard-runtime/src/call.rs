@@ -157,8 +157,9 @@ async fn resolve_and_execute(
         Ok(found) => found,
         // The tool may belong to a server that has not listed its tools yet.
         Err(error) => {
-            let found =
-                shared.resolve_after_opening(active_call.caller(), &call).await.unwrap_or(Err(error))?;
+            let found = Box::pin(shared.resolve_after_opening(active_call.caller(), &call))
+                .await
+                .unwrap_or(Err(error))?;
             rename_operation(active_call, &found.tool);
             found
         }
@@ -174,7 +175,12 @@ async fn resolve_and_execute(
             .with_operation(|operation| operation.set_attribute("corrected_from", &requested));
         active_call.recorder.meta().corrected_from = Some(requested);
     }
-    let session_call = SessionCall::enter(active_call, &found.tool, &mut call).await?;
+    // Boxed like all that few calls need, so that the future of every other call stays small.
+    let session_call = if call.context.options.reads_context {
+        Box::pin(SessionCall::enter(active_call, &found.tool, &mut call)).await?
+    } else {
+        None
+    };
     let result = match admit(active_call, found.tool, found.queues, call).await {
         Ok(admitted) => shared.pipeline.call(&admitted).await,
         Err(error) => Err(error),
@@ -182,7 +188,7 @@ async fn resolve_and_execute(
     // From here on a replaced server may shut down.
     drop(found.drain_guard);
     if let Some(session_call) = session_call {
-        session_call.finish(&result).await;
+        Box::pin(session_call.finish(&result)).await;
     }
     result
 }

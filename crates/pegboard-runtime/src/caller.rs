@@ -25,7 +25,7 @@ use crate::catalogue::{CatalogueTool, ToolboxScope};
 use crate::event::StoreReason;
 use crate::optree::{EndedOperation, OpPath, OpTree, SessionIdentity};
 use crate::queue::SessionKey;
-use crate::runtime::{Runtime, RuntimeShared};
+use crate::runtime::{Runtime, RuntimeShared, caller_id};
 use crate::sessions::SessionId;
 use crate::toolbox::OpenedToolbox;
 use crate::trace_id::TraceId;
@@ -77,14 +77,20 @@ impl Visibility {
 
 impl Caller {
     pub(crate) fn new(shared: Arc<RuntimeShared>, options: CallerOptions) -> Self {
-        let (owner, instance_id): (Arc<str>, _) = (options.owner().into(), Uuid::new_v4());
+        let owner: Arc<str> = options.owner().into();
+        // From the generator of the thread, without a system call.
+        let instance_id = uuid::Builder::from_random_bytes(rand::random()).into_uuid();
         let (id, key) = match options.session_mode {
             // A stateless caller has no identifier of its own across requests, so the id derives from its
             // owner.
-            SessionMode::Stateless => RuntimeShared::stateless_identity(&owner),
-            SessionMode::Session | SessionMode::AllOpen => (instance_id, shared.next_session_key()),
+            SessionMode::Stateless => {
+                let identity = shared.stateless_identity(&owner);
+                (Arc::clone(&identity.id), SessionKey(identity.key))
+            }
+            SessionMode::Session | SessionMode::AllOpen => {
+                (caller_id(instance_id), SessionKey(shared.next_session_key()))
+            }
         };
-        let (id, key): (Arc<str>, _) = (format!("session-{id}").into(), SessionKey(key));
         let info = SessionIdentity::new(&id, shared.wall.now());
         let visibility = Visibility { mode: options.session_mode, toolboxes: options.toolboxes.clone() };
         let caller = Self(Arc::new(CallerInner {

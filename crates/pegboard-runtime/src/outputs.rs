@@ -155,15 +155,17 @@ impl OutputStorage {
         }
     }
 
+    /// Returns `true` if the arguments may refer to stored outputs.
+    pub(crate) fn may_refer(&self, arguments: &CallArguments) -> bool {
+        self.is_enabled() && arguments.may_contain_key(REFERENCE)
+    }
+
     /// Replaces every `{"$output": "<handle>#<json path>"}` in the arguments by the referenced value.
     pub(crate) async fn resolve_references(
         &self,
         caller: &Caller,
         arguments: CallArguments,
     ) -> Result<CallArguments, CallError> {
-        if !self.is_enabled() || !arguments.may_contain_key(REFERENCE) {
-            return Ok(arguments);
-        }
         let raw = arguments.raw();
         let references = raw.single_string_members(REFERENCE);
         if references.is_empty() {

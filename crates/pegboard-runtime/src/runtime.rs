@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
@@ -119,6 +119,15 @@ pub(crate) struct RuntimeShared {
     /// Number of catalogue builds.
     n_catalogues: watch::Sender<u64>,
     n_callers: AtomicU64,
+    /// The stateless caller of the last request, usually that of the next one, too.
+    last_stateless: ArcSwapOption<StatelessIdentity>,
+}
+
+/// Identity of the stateless callers of one owner.
+pub(crate) struct StatelessIdentity {
+    owner: Arc<str>,
+    pub(crate) id: Arc<str>,
+    pub(crate) key: u64,
 }
 
 /// A resolved tool.
@@ -477,13 +486,25 @@ impl RuntimeShared {
 
     /// Derives the identity of a stateless caller: the same for the same owner, in every process. Knowing it
     /// grants no access: data kept under it is returned to its owner only.
-    pub(crate) fn stateless_identity(owner: &str) -> (Uuid, u64) {
+    pub(crate) fn stateless_identity(&self, owner: &Arc<str>) -> Arc<StatelessIdentity> {
+        if let Some(last) = self.last_stateless.load_full().filter(|last| last.owner == *owner) {
+            return last;
+        }
         let digest = Sha256::digest(format!("stateless {owner}"));
         let mut id = [0; 16];
         id.copy_from_slice(&digest[..16]);
         let mut key = [0; 8];
         key.copy_from_slice(&digest[16..24]);
         // The highest bit separates it from counted keys.
-        (Uuid::from_bytes(id), u64::from_le_bytes(key) | 1 << 63)
+        let key = u64::from_le_bytes(key) | 1 << 63;
+        let id = caller_id(Uuid::from_bytes(id));
+        let identity = Arc::new(StatelessIdentity { owner: Arc::clone(owner), id, key });
+        self.last_stateless.store(Some(Arc::clone(&identity)));
+        identity
     }
+}
+
+/// Returns the id of a caller.
+pub(crate) fn caller_id(unique: Uuid) -> Arc<str> {
+    format!("session-{unique}").into()
 }

@@ -141,29 +141,30 @@ impl ServerHandle {
             Ok(result) => return Ok(result),
             Err(AttemptError::NotDelivered { reason }) => {
                 live.request_close(reason);
-                self.next_connection(&live).await?
+                Box::pin(self.next_connection(&live)).await?
             }
             Err(AttemptError::Rejected(_)) => {
                 // A new session would fail the calls of all others, so it is made only if necessary. Either
                 // way the server has not executed anything yet.
-                if is_responsive(live.client(), self.settings.health_probe).await {
+                if Box::pin(is_responsive(live.client(), self.settings.health_probe)).await {
                     live
                 } else {
                     live.request_close(CloseReason::SessionExpired);
-                    self.next_connection(&live).await?
+                    Box::pin(self.next_connection(&live)).await?
                 }
             }
             Err(attempt_error)
                 if attempt_error.is_connection_loss() && call.retry_safety == RetrySafety::Safe =>
             {
                 // Without a connection to retry on, the error of the first attempt is reported.
-                self.reconnect_after_loss(&live)
+                Box::pin(self.reconnect_after_loss(&live))
                     .await
                     .map_err(|_| self.call_error(&live, call, attempt_error))?
             }
             Err(attempt_error) => return Err(self.call_error(&live, call, attempt_error)),
         };
-        self.attempt(&next, call).await.map_err(|attempt_error| self.call_error(&next, call, attempt_error))
+        let result = Box::pin(self.attempt(&next, call)).await;
+        result.map_err(|attempt_error| self.call_error(&next, call, attempt_error))
     }
 
     /// Returns the connection to use after a loss: the same one if only this request was lost.
@@ -221,7 +222,8 @@ impl ServerHandle {
             let answered = read_response(&mut pending, live, context).await;
             if let Err(RequestError::Rpc(error)) = &answered
                 && client.era() == Era::Session
-                && complete_url_elicitations(context, error).await
+                // Boxed like all that few calls need, so that the future of every other call stays small.
+                && Box::pin(complete_url_elicitations(context, error)).await
             {
                 continue;
             }
@@ -244,14 +246,16 @@ impl ServerHandle {
             let driver = TaskDriver { live, context, guard };
             if client.era() == Era::Session {
                 return match tasks::created_task(&result).filter(|_| call.tool.is_some()) {
-                    Some(task) => driver.follow(task).await,
+                    Some(task) => Box::pin(driver.follow(task)).await,
                     None => Ok(result),
                 };
             }
             match ResultType::of(&result) {
                 ResultType::Complete => return Ok(strip_protocol_members(result)),
-                ResultType::InputRequired => params_to_send = params_with_answers(call, &result).await?,
-                ResultType::Task if call.tool.is_some() => return driver.follow(result).await,
+                ResultType::InputRequired => {
+                    params_to_send = Box::pin(params_with_answers(call, &result)).await?;
+                }
+                ResultType::Task if call.tool.is_some() => return Box::pin(driver.follow(result)).await,
                 ResultType::Task => return Err(unknown_result_type("task")),
                 ResultType::Unknown(unknown) => return Err(unknown_result_type(&unknown)),
             }
@@ -308,7 +312,7 @@ impl ServerHandle {
             && supports_logging(live.client())
             && self.subscriptions.lower_log_level(level)
         {
-            send_log_level(live.client(), level).await;
+            Box::pin(send_log_level(live.client(), level)).await;
         }
     }
 

@@ -41,9 +41,11 @@ pub(super) async fn admit(
     queues: Arc<QueueMap>,
     call: Call,
 ) -> Result<AdmittedCall, CallError> {
-    let Call { arguments, mut context, checks, .. } = call;
-    let arguments =
-        active_call.caller().shared().outputs.resolve_references(active_call.caller(), arguments).await?;
+    let Call { mut arguments, mut context, checks, .. } = call;
+    let outputs = &active_call.caller().shared().outputs;
+    if outputs.may_refer(&arguments) {
+        arguments = Box::pin(outputs.resolve_references(active_call.caller(), arguments)).await?;
+    }
     let for_all = active_call.caller().shared().settings().validate_arguments;
     let validated_by = tool.policy.judge.unwrap_or(match (tool.kind, context.origin, for_all) {
         _ if tool.entry.validates_own_arguments() => ValidatedBy::Server,

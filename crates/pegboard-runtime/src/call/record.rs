@@ -138,8 +138,7 @@ impl CallRecord {
             operation.log(&shared.redactor.load().text(warning));
         }
         let (is_cached, waited) = {
-            let mut meta = active_call.recorder.meta();
-            meta.path = Some(operation.path().to_string());
+            let meta = active_call.recorder.meta();
             if meta.is_joined {
                 operation.set_attribute("joined", "true");
             }

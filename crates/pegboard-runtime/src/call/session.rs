@@ -35,9 +35,6 @@ impl SessionCall {
         tool: &Arc<CatalogueTool>,
         call: &mut Call,
     ) -> Result<Option<Self>, CallError> {
-        if !call.context.options.reads_context {
-            return Ok(None);
-        }
         let shared = active_call.caller().shared();
         let (context, stripped) = split_context(&call.arguments, tool);
         let Some(sessions) = &shared.sessions else {

@@ -48,7 +48,7 @@ impl<R: Layer> Layer for CacheLayer<R> {
                     return result;
                 }
                 FlightRole::Follower(follower) => {
-                    if let Some(result) = follow_leader(admitted, follower).await {
+                    if let Some(result) = Box::pin(follow_leader(admitted, follower)).await {
                         emit(admitted, CacheResult::Joined);
                         admitted.active_call.recorder.meta().is_joined = true;
                         return result;

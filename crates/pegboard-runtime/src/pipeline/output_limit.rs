@@ -46,7 +46,7 @@ impl<R: Layer> Layer for OutputLimitLayer<R> {
         } else {
             return Ok(output);
         };
-        Ok(outputs::store_or_truncate(admitted, &output, body, reason, max_bytes).await)
+        Ok(Box::pin(outputs::store_or_truncate(admitted, &output, body, reason, max_bytes)).await)
     }
 }
 

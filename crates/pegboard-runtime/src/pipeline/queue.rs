@@ -65,7 +65,7 @@ async fn acquire(admitted: &AdmittedCall, queue: &NamedQueue) -> Result<QueuePer
     }
     let lease = match queue.shared_slots {
         None => None,
-        Some(capacity) => acquire_shared_slot(admitted, queue, capacity).await?,
+        Some(capacity) => Box::pin(acquire_shared_slot(admitted, queue, capacity)).await?,
     };
     admitted.active_call.execution.hold_slot(&queue.name);
     Ok(QueuePermit { lease, slot: Some(slot), queue: queue.clone(), events: events.clone() })

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::Mutex;
 use pegboard_core::chain::ChainSpec;
 use pegboard_core::entry::ToolEntry;
@@ -196,6 +196,7 @@ impl RuntimeBuilder {
             listings: Mutex::default(),
             n_catalogues: watch::Sender::default(),
             n_callers: AtomicU64::new(1),
+            last_stateless: ArcSwapOption::empty(),
             active_plan: ArcSwap::new(Arc::clone(&active_plan)),
         });
         shared.refresh();
