@@ -201,7 +201,7 @@ fn rename_operation(active_call: &ActiveCall, tool: &CatalogueTool) {
     if let Some(info) = active_call.recorder.announced_info() {
         active_call.recorder.set_info(Arc::new(CallInfo {
             tool: Arc::clone(&tool.flat_name),
-            server: tool.id.server.to_string(),
+            server: tool.id.server.shared(),
             kind: tool.kind,
             ..CallInfo::clone(&info)
         }));

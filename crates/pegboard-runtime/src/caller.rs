@@ -135,6 +135,11 @@ impl Caller {
         &self.0.owner
     }
 
+    /// Returns the id as a shared string.
+    pub(crate) fn shared_id(&self) -> Arc<str> {
+        Arc::clone(&self.0.id)
+    }
+
     /// Returns the owner as a shared string.
     pub(crate) fn shared_owner(&self) -> Arc<str> {
         Arc::clone(&self.0.owner)

@@ -15,6 +15,8 @@ use pegboard_core::store::OutputHandle;
 use serde::Serialize;
 use tokio::sync::broadcast;
 
+use crate::optree::OpPath;
+
 /// Number of events that a subscriber may lag behind before it loses the oldest.
 const CAPACITY: usize = 4_096;
 /// The same for state changes of servers.
@@ -206,11 +208,11 @@ pub struct CallInfo {
     #[serde(skip)]
     pub owner: Arc<str>,
     /// Path of its operation.
-    pub operation: String,
+    pub operation: OpPath,
     /// Name of the tool, as clients see it.
     pub tool: Arc<str>,
     /// Name of its server.
-    pub server: String,
+    pub server: Arc<str>,
     /// Tool kind.
     pub kind: ToolKind,
     /// Size of the arguments in bytes.

@@ -42,7 +42,7 @@ macro_rules! log_call {
             tool_kind = call.kind.as_str(),
             remote = %Remote(call),
             session = %Sanitized(&call.session),
-            operation = %Sanitized(&call.operation),
+            operation = %call.operation,
             $($rest)+
         )
     }};

@@ -101,9 +101,8 @@ impl Metrics {
     fn series_for(&self, call: &CallInfo) -> Arc<ToolSeries> {
         let CallInfo { tool, server, kind, .. } = call;
         let labels = ToolLabels { tool, server, kind: *kind };
-        let is_named = tool.len() <= MAX_NAME
-            && server.len() <= MAX_NAME
-            && (&**tool, server.as_str()) != (OTHER, OTHER);
+        let is_named =
+            tool.len() <= MAX_NAME && server.len() <= MAX_NAME && (&**tool, &**server) != (OTHER, OTHER);
         let own = is_named.then(|| self.tools.series(&labels, || labels.to_key())).flatten();
         own.unwrap_or_else(|| self.overflow_series(*kind))
     }

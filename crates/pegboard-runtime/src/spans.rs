@@ -53,9 +53,9 @@ impl TracePropagator for PassthroughPropagator {
 /// let info = CallInfo {
 ///     session: "s-20260101120000".into(),
 ///     owner: "".into(),
-///     operation: "1-1".to_owned(),
+///     operation: "1-1".parse().unwrap(),
 ///     tool: "github__search".into(),
-///     server: "github".to_owned(),
+///     server: "github".into(),
 ///     kind: ToolKind::Mcp,
 ///     n_bytes_in: 17,
 /// };
@@ -77,7 +77,7 @@ pub fn call_span(info: &CallInfo) -> Span {
         mcp.method.name = "tools/call",
         mcp.session.id = &**session,
         ai.tool.kind = kind.as_str(),
-        ai.tool.provider = server.as_str(),
+        ai.tool.provider = &**server,
         ai.tool.input_bytes = as_i64(*n_bytes_in),
         ai.tool.output_bytes = Empty,
         ai.tool.latency_ms = Empty,

@@ -168,12 +168,12 @@ impl McpClient {
     }
 
     /// Sends a request and returns it as pending.
-    pub async fn request(
+    pub fn request(
         &self,
         method: &str,
         params: Option<RawJson>,
         options: RequestOptions,
-    ) -> Result<PendingRequest, RequestError> {
+    ) -> impl Future<Output = Result<PendingRequest, RequestError>> + use<'_> {
         let id = self.connection.reserve_id();
         let era = self.era();
         let RequestOptions { headers, capabilities, log_level, meta: custom, has_progress } = options;
@@ -214,7 +214,7 @@ impl McpClient {
             }
         };
         let request = OutgoingRequest { id, method, encoded, progress_token, era, headers, mirrored_headers };
-        self.connection.send_request(request, None).await
+        self.connection.send_request(request, None)
     }
 
     /// Sends a request, answers its input requests and returns the final result.

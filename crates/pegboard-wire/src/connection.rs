@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use foldhash::HashMap;
 use futures_util::FutureExt;
-use futures_util::future::{self, BoxFuture};
+use futures_util::future::{self, BoxFuture, Either};
 use http::HeaderMap;
 use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
@@ -56,8 +56,6 @@ pub struct InboundRequest {
     pub request: Request,
     /// The local request it belongs to, if the transport can tell.
     pub related_request: Option<Id>,
-    /// HTTP headers of the request; empty for transports without headers.
-    pub headers: HeaderMap,
     /// The connection to the peer. A weak handle: it does not keep the connection alive.
     pub connection: WeakConnection,
 }
@@ -143,8 +141,8 @@ enum Outbound {
 }
 
 impl Outbound {
-    /// Sends a message; an error if the transport has ended.
-    async fn send(&self, mut letter: Letter) -> Result<(), TransportError> {
+    /// Sends a message, at once if there is space for it; an error if the transport has ended.
+    fn send(&self, mut letter: Letter) -> Sending<'_> {
         let letters = match self {
             Self::Queue { letters, .. } => letters,
             Self::HttpClient { letters, transport, .. } => {
@@ -153,16 +151,16 @@ impl Outbound {
             }
             Self::HttpSession { streams } => {
                 streams.route(&letter);
-                return Ok(());
+                return Either::Left(future::ready(Ok(())));
             }
         };
         match letters.try_send(letter) {
-            Ok(()) => Ok(()),
-            Err(TrySendError::Closed(_)) => Err(TransportError::Closed),
+            Ok(()) => Either::Left(future::ready(Ok(()))),
+            Err(TrySendError::Closed(_)) => Either::Left(future::ready(Err(TransportError::Closed))),
             // Boxed, so that the futures of those that send stay small.
-            Err(TrySendError::Full(letter)) => {
-                Box::pin(letters.send(letter)).await.map_err(|_| TransportError::Closed)
-            }
+            Err(TrySendError::Full(letter)) => Either::Right(
+                async move { letters.send(letter).await.map_err(|_| TransportError::Closed) }.boxed(),
+            ),
         }
     }
 
@@ -176,6 +174,10 @@ impl Outbound {
         }
     }
 }
+
+/// A message on its way to the transport.
+type Sending<'s> =
+    Either<future::Ready<Result<(), TransportError>>, BoxFuture<'s, Result<(), TransportError>>>;
 
 /// A handler of inbound messages.
 #[derive(Clone)]
@@ -312,8 +314,8 @@ impl Connection {
     }
 
     /// Handles a message of the peer. Requests run in tasks of their own.
-    pub(crate) async fn receive(&self, message: Message, headers: HeaderMap) {
-        self.0.receive(message, None, headers).await;
+    pub(crate) async fn receive(&self, message: Message) {
+        self.0.receive(message, None).await;
     }
 
     /// Closes the connection: pending requests fail, and requests of the peer are aborted.
@@ -322,8 +324,8 @@ impl Connection {
     }
 
     /// Begins a request of the peer, which the caller drives.
-    pub(crate) fn begin(&self, request: Request, headers: HeaderMap) -> Result<InboundCall, RpcError> {
-        self.0.begin(request, headers)
+    pub(crate) fn begin(&self, request: Request) -> Result<InboundCall, RpcError> {
+        self.0.begin(request)
     }
 
     /// Sends a request. Ids and progress tokens on the wire are the connection's own.
@@ -367,37 +369,43 @@ impl Connection {
     }
 
     /// Sends an encoded request.
-    pub(crate) async fn send_request(
+    pub(crate) fn send_request(
         &self,
         request: OutgoingRequest<'_>,
         related_request: Option<Id>,
-    ) -> Result<PendingRequest, RequestError> {
+    ) -> impl Future<Output = Result<PendingRequest, RequestError>> + use<'_> {
         match &self.0.outbound {
-            Outbound::HttpClient { transport, .. } => self.request_over_http(transport, request),
-            // Boxed, so that the future of a request over HTTP stays small.
+            Outbound::HttpClient { transport, .. } => {
+                Either::Left(future::ready(self.request_over_http(transport, request)))
+            }
             Outbound::Queue { .. } | Outbound::HttpSession { .. } => {
-                Box::pin(self.queue_request(request, related_request)).await
+                Either::Right(self.queue_request(request, related_request))
             }
         }
     }
 
-    async fn queue_request(
+    fn queue_request(
         &self,
         request: OutgoingRequest<'_>,
         related_request: Option<Id>,
-    ) -> Result<PendingRequest, RequestError> {
+    ) -> impl Future<Output = Result<PendingRequest, RequestError>> + use<'_> {
         let OutgoingRequest { id, method, encoded, progress_token, headers, .. } = request;
         let cancel = match method {
             "initialize" | "server/discover" => CancelMode::Silent,
             _ => CancelMode::Notify(HeaderMap::new()),
         };
-        let slot = self.0.register_pending(id, progress_token, cancel)?;
-        // From here on, dropping this future cancels the request.
-        let pending = PendingRequest { id, slot, shared: Arc::clone(&self.0), driver: None };
-        let message = Message::request(Id::Number(id), method, encoded.params());
-        let letter = Letter { headers, ..Letter::new(message).about(related_request) };
-        self.send(letter).await?;
-        Ok(pending)
+        let sending = self.0.register_pending(id, progress_token, cancel).map(|slot| {
+            // From here on, dropping the request cancels it.
+            let pending = PendingRequest { id, slot, shared: Arc::clone(&self.0), driver: None };
+            let message = Message::request(Id::Number(id), method, encoded.params());
+            let letter = Letter { headers, ..Letter::new(message).about(related_request) };
+            (pending, self.send(letter))
+        });
+        async move {
+            let (pending, sending) = sending?;
+            sending.await?;
+            Ok(pending)
+        }
     }
 
     /// Prepares a request that its caller drives.
@@ -418,13 +426,16 @@ impl Connection {
     }
 
     /// Queues a message for the transport.
-    async fn send(&self, letter: Letter) -> Result<(), TransportError> {
+    fn send(&self, letter: Letter) -> impl Future<Output = Result<(), TransportError>> + use<'_> {
         if let Some(trace) = &self.0.trace {
             trace.sent(&letter.message.encode());
         }
-        match self.0.outbound.send(letter).await {
-            Ok(()) => Ok(()),
-            Err(_) => Err(Box::pin(self.send_error()).await),
+        let sending = self.0.outbound.send(letter);
+        async move {
+            match sending.await {
+                Ok(()) => Ok(()),
+                Err(_) => Err(Box::pin(self.send_error()).await),
+            }
         }
     }
 
@@ -552,8 +563,7 @@ async fn dispatch(
                 strong.handle_notification(notification, arrival.about, &*handler);
             }
             TransportEvent::Message(Message::Request(request)) => {
-                let from = (arrival.about, arrival.headers);
-                let rejection = strong.serve(request, from, &handler);
+                let rejection = strong.serve(request, arrival.about, &handler);
                 drop(strong);
                 if let Some(rejection) = rejection {
                     let _ = outbound.send(rejection).await;
@@ -682,12 +692,7 @@ impl ConnectionShared {
     }
 
     /// Handles a message that arrived over HTTP; `related_request` is the request that owns its stream.
-    pub(crate) async fn receive(
-        self: &Arc<Self>,
-        message: Message,
-        related_request: Option<Id>,
-        headers: HeaderMap,
-    ) {
+    pub(crate) async fn receive(self: &Arc<Self>, message: Message, related_request: Option<Id>) {
         let Some(HandlerRef(handler)) = &self.handler else { return };
         if let Some(trace) = &self.trace {
             trace.message_received(&message);
@@ -698,7 +703,7 @@ impl ConnectionShared {
                 self.handle_notification(notification, related_request, &**handler);
             }
             Message::Request(request) => {
-                let rejection = self.serve(request, (related_request, headers), handler);
+                let rejection = self.serve(request, related_request, handler);
                 if let Some(rejection) = rejection {
                     let _ = self.outbound.send(rejection).await;
                 }
@@ -791,14 +796,14 @@ impl ConnectionShared {
         Some(ended)
     }
 
-    fn begin(self: &Arc<Self>, request: Request, headers: HeaderMap) -> Result<InboundCall, RpcError> {
+    fn begin(self: &Arc<Self>, request: Request) -> Result<InboundCall, RpcError> {
         let Some(HandlerRef(handler)) = &self.handler else { return Err(RpcError::handler_panicked()) };
         let id = request.id.clone();
         if let Some(rejection) = self.rejection_for(&id) {
             return Err(rejection);
         }
         let connection = WeakConnection { shared: Arc::downgrade(self) };
-        let inbound = InboundRequest { request, related_request: None, headers, connection };
+        let inbound = InboundRequest { request, related_request: None, connection };
         let work = catch_unwind(AssertUnwindSafe(|| handler.request(inbound)));
         let work = work.map_err(|_panic| RpcError::handler_panicked())?;
         let (abort, registration) = future::AbortHandle::new_pair();
@@ -812,7 +817,7 @@ impl ConnectionShared {
     fn serve(
         self: &Arc<Self>,
         request: Request,
-        (related_request, headers): (Option<Id>, HeaderMap),
+        related_request: Option<Id>,
         handler: &Arc<dyn InboundHandler>,
     ) -> Option<Letter> {
         let id = request.id.clone();
@@ -822,7 +827,7 @@ impl ConnectionShared {
             return Some(answer(id, Err(rejection)));
         }
         let connection = Connection(Arc::clone(self)).downgrade();
-        let inbound = InboundRequest { request, related_request, headers, connection };
+        let inbound = InboundRequest { request, related_request, connection };
         // A panic in the handler costs only this request.
         let work = match catch_unwind(AssertUnwindSafe(|| handler.request(inbound))) {
             Ok(work) => work,

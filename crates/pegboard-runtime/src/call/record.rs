@@ -77,14 +77,11 @@ impl CallRecord {
     fn announce(&self, name: Arc<str>, tool: Option<&Arc<CatalogueTool>>, n_bytes_in: usize) {
         let active_call = &self.active_call;
         active_call.recorder.set_info(Arc::new(CallInfo {
-            session: active_call.caller().id().into(),
+            session: active_call.caller().shared_id(),
             owner: active_call.caller().shared_owner(),
-            operation: active_call
-                .recorder
-                .with_operation(|operation| operation.path().to_string())
-                .unwrap_or_default(),
+            operation: active_call.recorder.with_operation(|operation| operation.path()).unwrap_or_default(),
             tool: name,
-            server: tool.map(|tool| tool.id.server.to_string()).unwrap_or_default(),
+            server: tool.map(|tool| tool.id.server.shared()).unwrap_or_default(),
             kind: tool.map(|tool| tool.kind).unwrap_or_default(),
             n_bytes_in,
         }));

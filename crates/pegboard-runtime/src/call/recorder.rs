@@ -76,9 +76,9 @@ impl CallRecorder {
         self.announced_info().unwrap_or_else(|| {
             // A listener subscribed after the call began.
             let info = self.with_operation(|operation| CallInfo {
-                session: self.caller.id().into(),
+                session: self.caller.shared_id(),
                 owner: self.caller.shared_owner(),
-                operation: operation.path().to_string(),
+                operation: operation.path(),
                 tool: operation.name().into(),
                 ..CallInfo::default()
             });

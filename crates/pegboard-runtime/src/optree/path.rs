@@ -19,7 +19,7 @@ const MAX_CALL_PATH: usize = 1_024;
 /// Path of an operation in the tree: `1-2` is the second operation of turn 1, `1-2.1-1` the first of its
 /// nested session, and `S0-1` a system step outside turns.
 ///
-/// Paths are never reused, even after an operation is evicted.
+/// Paths are never reused, even after an operation is evicted. No operation has the default path, `S0-0`.
 ///
 /// ```
 /// use pegboard_runtime::optree::OpPath;
@@ -28,7 +28,7 @@ const MAX_CALL_PATH: usize = 1_024;
 /// assert_eq!(path.to_string(), "1-2.S0-1");
 /// assert!("1-0".parse::<OpPath>().is_err());
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct OpPath {
     /// Path of the parent operation, outermost segment first; never empty.
     pub(super) ancestors: Option<Arc<[OpSegment]>>,
@@ -36,7 +36,7 @@ pub struct OpPath {
 }
 
 /// Position within one session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct OpSegment {
     /// Turn number, from 1; 0 for system steps.
     pub(super) turn: u32,

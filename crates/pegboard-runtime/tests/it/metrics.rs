@@ -13,9 +13,9 @@ fn call(tool: &str, server: &str, kind: ToolKind) -> Arc<CallInfo> {
     Arc::new(CallInfo {
         session: "s-secret".into(),
         owner: "".into(),
-        operation: "1-1".to_owned(),
+        operation: "1-1".parse().unwrap(),
         tool: tool.into(),
-        server: server.to_owned(),
+        server: server.into(),
         kind,
         n_bytes_in: 20,
     })

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use http::HeaderMap;
 use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::error::RecvError;
@@ -81,18 +80,18 @@ struct ServerSessionState {
 
 impl InboundHandler for ServerSession {
     fn request(&self, inbound: InboundRequest) -> BoxFuture<'static, Result<RawJson, RpcError>> {
-        let InboundRequest { request, headers, connection, .. } = inbound;
+        let InboundRequest { request, connection, .. } = inbound;
         if self.server.era(Era::claimed(request.params.as_ref())) == Era::Stateless {
             let peer = Peer::one_way(connection, request.id.clone());
             return match RequestMeta::parse(request.params.as_ref()) {
-                Ok(meta) => stateless::call(self.server.clone(), request, meta, headers, peer).boxed(),
+                Ok(meta) => stateless::call(self.server.clone(), request, meta, peer).boxed(),
                 Err(error) => std::future::ready(Err(error)).boxed(),
             };
         }
         match &*request.method {
             "initialize" => std::future::ready(self.initialize(&request)).boxed(),
             "ping" => std::future::ready(Ok(RawJson::empty_object())).boxed(),
-            _ => self.call(request, headers, connection),
+            _ => self.call(request, connection),
         }
     }
 
@@ -152,7 +151,6 @@ impl ServerSession {
     fn call(
         &self,
         request: Request,
-        headers: HeaderMap,
         connection: WeakConnection,
     ) -> BoxFuture<'static, Result<RawJson, RpcError>> {
         let (client, log_level) = {
@@ -183,7 +181,6 @@ impl ServerSession {
                     client: client.clone(),
                     input_responses: input_responses.take(),
                     state: state.take(),
-                    headers: headers.clone(),
                     peer: peer.clone(),
                 };
                 match guard.service.call(request).await? {

@@ -50,9 +50,9 @@ fn search() -> CallInfo {
     CallInfo {
         session: "s-20260101120000".into(),
         owner: "".into(),
-        operation: "1-2".to_owned(),
+        operation: "1-2".parse().unwrap(),
         tool: "github__search".into(),
-        server: "github".to_owned(),
+        server: "github".into(),
         kind: ToolKind::Mcp,
         n_bytes_in: 20,
     }

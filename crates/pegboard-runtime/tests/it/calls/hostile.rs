@@ -470,7 +470,7 @@ async fn a_call_by_name_opens_idle_servers_and_is_recorded_under_the_resolved_to
         }
         _ => None,
     });
-    assert_eq!(finished, Some(("lazy__tool".to_owned(), "lazy".to_owned(), ToolKind::Mcp)));
+    assert_eq!(finished, Some(("lazy__tool".to_owned(), "lazy".into(), ToolKind::Mcp)));
     assert!(caller.tree().snapshot().to_string().contains("lazy/lazy__tool"));
 }
 

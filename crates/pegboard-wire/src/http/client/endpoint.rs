@@ -6,6 +6,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use futures_util::future::{Either, FutureExt};
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, LOCATION, USER_AGENT,
     WWW_AUTHENTICATE,
@@ -242,30 +243,36 @@ impl HttpEndpoint {
     }
 
     /// Sends a request to a URL of this origin; `None` is the endpoint's own.
-    async fn send_to(
+    fn send_to(
         &self,
         url: Option<Url>,
         method: &Method,
         headers: HeaderMap,
         body: Bytes,
-    ) -> Result<HttpResponse, TransportError> {
+    ) -> impl Future<Output = Result<HttpResponse, TransportError>> {
         match &self.sender {
             RequestSender::Pooled { pool, target } => {
                 let target = match url {
-                    None => target.clone(),
-                    Some(url) => origin_form(&url)?,
+                    None => Ok(target.clone()),
+                    Some(url) => origin_form(&url),
                 };
-                let mut request = Request::new(Full::new(body));
-                *request.method_mut() = method.clone();
-                *request.uri_mut() = target;
-                *request.headers_mut() = headers;
-                HttpResponse::pooled(pool.send(request).await?)
+                let request = target.map(|target| {
+                    let mut request = Request::new(Full::new(body));
+                    *request.method_mut() = method.clone();
+                    *request.uri_mut() = target;
+                    *request.headers_mut() = headers;
+                    request
+                });
+                Either::Left(async move { HttpResponse::pooled(pool.send(request?).await?) })
             }
             RequestSender::General(client) => {
                 let url = url.unwrap_or_else(|| self.url.clone());
                 let request = client.request(method.clone(), url).headers(headers);
                 let request = if body.is_empty() { request } else { request.body(body) };
-                request.send().await.map(HttpResponse::General).map_err(request_error)
+                let sending = request.send();
+                Either::Right(
+                    async move { sending.await.map(HttpResponse::General).map_err(request_error) }.boxed(),
+                )
             }
         }
     }

@@ -93,34 +93,40 @@ impl ConnectionPool {
         request: Request<Full<Bytes>>,
     ) -> Result<Response<PooledBody>, TransportError> {
         let idle = poll_fn(|context| Poll::Ready(self.take_idle(context))).await;
-        let unsent = match idle {
-            Some(connection) => match self.exchange(connection, request).await {
-                Err(mut error) => match error.take_message() {
-                    // The server closed the connection before anything was written, so nothing is repeated.
-                    Some(request) => request,
-                    None => return Err(network_error(NO_ANSWER, error.error())),
-                },
-                Ok(response) => return Ok(response),
-            },
-            None => request,
-        };
         // Boxed, so that the future of a request on an idle connection stays small.
-        let connection = Box::pin(self.connect()).await?;
-        let response = Box::pin(self.exchange(connection, unsent)).await;
+        let Some(connection) = idle else { return Box::pin(self.send_on_new(request)).await };
+        match self.exchange(connection, request).await {
+            Ok(response) => Ok(response),
+            Err(mut error) => match error.take_message() {
+                // The server closed the connection before anything was written, so nothing is repeated.
+                Some(request) => Box::pin(self.send_on_new(request)).await,
+                None => Err(network_error(NO_ANSWER, error.error())),
+            },
+        }
+    }
+
+    /// Sends a request on a new connection.
+    async fn send_on_new(
+        self: &Arc<Self>,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<PooledBody>, TransportError> {
+        let response = self.exchange(self.connect().await?, request).await;
         response.map_err(|error| network_error(NO_ANSWER, error.error()))
     }
 
     /// Sends a request on a connection and waits for the head of its response.
-    async fn exchange(
+    fn exchange(
         self: &Arc<Self>,
         connection: PooledConnection,
         request: Request<Full<Bytes>>,
-    ) -> Result<Response<PooledBody>, TrySendError<Request<Full<Bytes>>>> {
+    ) -> impl Future<Output = Result<Response<PooledBody>, TrySendError<Request<Full<Bytes>>>>> {
         let PooledConnection { runtime, mut sender, driver, idle_since } = connection;
+        // Before the future, so that it does not hold the request.
+        let responding = sender.try_send_request(request);
         let mut driver = Some(driver);
-        let response = {
-            let mut responding = pin!(sender.try_send_request(request));
-            poll_fn(|context| {
+        async move {
+            let mut responding = pin!(responding);
+            let response = poll_fn(|context| {
                 // The connection makes progress first: it writes the request and reads the response. Once it
                 // has ended it is dropped, which fails a request that it has not taken.
                 if let Some(running) = &mut driver
@@ -130,10 +136,10 @@ impl ConnectionPool {
                 }
                 responding.as_mut().poll(context)
             })
-            .await?
-        };
-        let connection = driver.map(|driver| PooledConnection { runtime, sender, driver, idle_since });
-        Ok(response.map(|incoming| PooledBody { incoming, connection, pool: Arc::clone(self) }))
+            .await?;
+            let connection = driver.map(|driver| PooledConnection { runtime, sender, driver, idle_since });
+            Ok(response.map(|incoming| PooledBody { incoming, connection, pool: Arc::clone(self) }))
+        }
     }
 
     /// Returns an idle connection that is still open. A closed one is noticed without a system call, because

@@ -108,7 +108,15 @@ impl ServerThreads {
         listener: TcpListener,
         application: impl Into<HttpApplication>,
     ) -> io::Result<()> {
-        let application = Arc::new(application.into());
+        self.accept_connections(listener, Arc::new(application.into())).await
+    }
+
+    // Not generic, so that what serves a connection is compiled and optimized in this crate.
+    async fn accept_connections(
+        &self,
+        listener: TcpListener,
+        application: Arc<HttpApplication>,
+    ) -> io::Result<()> {
         loop {
             let stream = match listener.accept().await {
                 Ok((stream, _)) => stream,

@@ -54,23 +54,23 @@ impl Sessions {
         }
         let opens = matches!(&message, Message::Request(request) if &*request.method == "initialize");
         let session = match self.find(&headers) {
-            Found::Session(..) if opens => {
+            Found::Session(_) if opens => {
                 return plain_text(StatusCode::BAD_REQUEST, "the session is already initialized");
             }
-            Found::Session(session, _) => session,
+            Found::Session(session) => session,
             Found::Unknown => return plain_text(StatusCode::NOT_FOUND, "there is no such session"),
             Found::Unnamed => {
                 return match message {
                     // Boxed like all that is rare, so that the future of every other request stays small.
-                    Message::Request(request) if opens => Box::pin(self.initialize(request, headers)).await,
+                    Message::Request(request) if opens => Box::pin(self.initialize(request, &headers)).await,
                     message => no_session(&message),
                 };
             }
         };
         match message {
-            Message::Request(request) => session.answer(request, headers, self.options.keep_alive).await,
+            Message::Request(request) => session.answer(request, &headers, self.options.keep_alive).await,
             message => {
-                Box::pin(session.receive(message, headers)).await;
+                Box::pin(session.receive(message)).await;
                 accepted()
             }
         }
@@ -86,7 +86,7 @@ impl Sessions {
             return plain_text(StatusCode::BAD_REQUEST, "initialize must not be part of a batch");
         }
         let session = match self.find(&headers) {
-            Found::Session(session, _) => session,
+            Found::Session(session) => session,
             Found::Unknown => return plain_text(StatusCode::NOT_FOUND, "there is no such session"),
             Found::Unnamed => {
                 let request = messages.iter().find(|message| matches!(message, Message::Request(_)));
@@ -100,18 +100,18 @@ impl Sessions {
             );
             return error_response(StatusCode::BAD_REQUEST, None, error);
         }
-        session.answer_batch(messages, headers, self.options.keep_alive).await
+        session.answer_batch(messages, self.options.keep_alive).await
     }
 
     /// Opens a session. A rejected `initialize` leaves none.
-    async fn initialize(&self, request: Request, headers: HeaderMap) -> HttpReply {
+    async fn initialize(&self, request: Request, headers: &HeaderMap) -> HttpReply {
         let (session, id) = match self.open() {
             Ok(opened) => opened,
             Err(rejection) => return rejection.into(),
         };
         let request_id = request.id.clone();
-        let prefers_stream = prefers_stream(&headers);
-        let result = match session.connection.begin(request, headers) {
+        let prefers_stream = prefers_stream(headers);
+        let result = match session.connection.begin(request) {
             Ok(call) => call.await,
             Err(error) => Some(Err(error)),
         };
@@ -141,7 +141,7 @@ impl Sessions {
     }
 
     pub(super) fn get(&self, headers: &HeaderMap) -> HttpReply {
-        let Found::Session(session, _) = self.find(headers) else { return self.without_session(headers) };
+        let Found::Session(session) = self.find(headers) else { return self.without_session(headers) };
         let accepts = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
         if !(accepts.contains("text/event-stream") || accepts.contains("*/*")) {
             return plain_text(StatusCode::NOT_ACCEPTABLE, "a GET must accept text/event-stream");
@@ -155,8 +155,8 @@ impl Sessions {
     }
 
     pub(super) fn delete(&self, headers: &HeaderMap) -> HttpReply {
-        let Found::Session(session, id) = self.find(headers) else { return self.without_session(headers) };
-        self.table().remove(&id);
+        let Found::Session(session) = self.find(headers) else { return self.without_session(headers) };
+        self.table().remove(session_id(headers).unwrap_or_default());
         session.end();
         respond(StatusCode::NO_CONTENT, "text/plain", ReplyBody::empty())
     }
@@ -164,17 +164,16 @@ impl Sessions {
     fn without_session(&self, headers: &HeaderMap) -> HttpReply {
         match self.find(headers) {
             Found::Unknown => plain_text(StatusCode::NOT_FOUND, "there is no such session"),
-            Found::Unnamed | Found::Session(..) => super::method_not_allowed(),
+            Found::Unnamed | Found::Session(_) => super::method_not_allowed(),
         }
     }
 
     fn find(&self, headers: &HeaderMap) -> Found {
-        let Some(id) = headers.get(headers::SESSION_ID) else { return Found::Unnamed };
-        let id = id.to_str().unwrap_or_default();
+        let Some(id) = session_id(headers) else { return Found::Unnamed };
         match self.table().get(id) {
             Some(session) => {
                 session.touch();
-                Found::Session(Arc::clone(session), id.to_owned())
+                Found::Session(Arc::clone(session))
             }
             None => Found::Unknown,
         }
@@ -225,11 +224,16 @@ impl Sessions {
 }
 
 enum Found {
-    Session(Arc<Session>, String),
+    Session(Arc<Session>),
     /// The request names an unknown session.
     Unknown,
     /// The request names no session.
     Unnamed,
+}
+
+/// Returns the id of the session that a request names; empty if it is not readable.
+fn session_id(headers: &HeaderMap) -> Option<&str> {
+    headers.get(headers::SESSION_ID).map(|id| id.to_str().unwrap_or_default())
 }
 
 /// Returns `true` if the client prefers an event stream to JSON.
@@ -300,12 +304,12 @@ impl Session {
     }
 
     /// Handles a notification or a response of the client.
-    async fn receive(&self, message: Message, headers: HeaderMap) {
+    async fn receive(&self, message: Message) {
         let cancelled = match &message {
             Message::Notification(notification) => cancelled_id(notification),
             Message::Request(_) | Message::Response(_) => None,
         };
-        self.connection.receive(message, headers).await;
+        self.connection.receive(message).await;
         // No response will come, so the stream that waits for it ends.
         if let Some(id) = cancelled {
             self.streams.forget(&id);
@@ -316,15 +320,15 @@ impl Session {
     async fn answer(
         self: &Arc<Self>,
         request: Request,
-        headers: HeaderMap,
+        headers: &HeaderMap,
         keep_alive: Duration,
     ) -> HttpReply {
         let id = request.id.clone();
         if !self.streams.begin(&id) {
             return id_in_use(id);
         }
-        let prefers_stream = prefers_stream(&headers);
-        let call = match self.connection.begin(request, headers) {
+        let prefers_stream = prefers_stream(headers);
+        let call = match self.connection.begin(request) {
             Ok(call) => call,
             Err(error) => {
                 self.streams.finish(&id, None);
@@ -349,12 +353,7 @@ impl Session {
     }
 
     /// Answers a batch with one stream.
-    async fn answer_batch(
-        self: &Arc<Self>,
-        messages: Vec<Message>,
-        headers: HeaderMap,
-        keep_alive: Duration,
-    ) -> HttpReply {
+    async fn answer_batch(self: &Arc<Self>, messages: Vec<Message>, keep_alive: Duration) -> HttpReply {
         let requests: Vec<Id> = messages
             .iter()
             .filter_map(|message| match message {
@@ -373,7 +372,7 @@ impl Session {
             match message {
                 Message::Request(request) => {
                     let id = request.id.clone();
-                    match self.connection.begin(request, headers.clone()) {
+                    match self.connection.begin(request) {
                         Ok(call) => {
                             WaitingRequest { streams: Arc::clone(&self.streams), id, call: Some(call) }
                                 .detach();
@@ -383,7 +382,7 @@ impl Session {
                         }
                     }
                 }
-                message => self.receive(message, headers.clone()).await,
+                message => self.receive(message).await,
             }
         }
         reader.map_or_else(accepted, |reader| stream_response(self, reader, keep_alive))
