@@ -1,5 +1,6 @@
 //! Providers: sources of tools.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -205,6 +206,9 @@ pub enum ServerState {
         why: String,
         /// Instructions.
         fix: String,
+        /// End of what the server wrote to stderr, which may be about any of its principals.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        stderr: Option<String>,
     },
     /// Shut down.
     Stopped,
@@ -214,6 +218,53 @@ impl ServerState {
     /// Returns `true` if the state carries an explanation and instructions.
     pub fn is_failure(&self) -> bool {
         matches!(self, Self::Failed { .. } | Self::NeedsLogin { .. })
+    }
+
+    /// Returns the failure with this cause and these instructions.
+    pub fn failed(why: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self::Failed { why: why.into(), fix: fix.into(), stderr: None }
+    }
+
+    /// Returns the cause of a failure together with what the server wrote to stderr.
+    pub fn reason(&self) -> Option<Cow<'_, str>> {
+        match self {
+            Self::Failed { why, stderr, .. } => Some(with_stderr(why, stderr.as_deref())),
+            _ => None,
+        }
+    }
+
+    /// Returns the instructions of a failure.
+    pub fn fix(&self) -> Option<&str> {
+        match self {
+            Self::Failed { fix, .. } | Self::NeedsLogin { fix } => Some(fix),
+            _ => None,
+        }
+    }
+
+    /// Returns the state with the output of the server as part of the cause.
+    #[must_use]
+    pub fn with_stderr(self) -> Self {
+        match self {
+            Self::Failed { why, fix, stderr } => Self::failed(with_stderr(&why, stderr.as_deref()), fix),
+            other => other,
+        }
+    }
+
+    /// Returns the state without the output of the server.
+    #[must_use]
+    pub fn without_stderr(self) -> Self {
+        match self {
+            Self::Failed { why, fix, stderr: _ } => Self::failed(why, fix),
+            other => other,
+        }
+    }
+}
+
+/// Returns the cause of a failure, followed by the end of what the server wrote to stderr, if there is any.
+pub fn with_stderr<'a>(why: &'a str, stderr: Option<&str>) -> Cow<'a, str> {
+    match stderr {
+        Some(stderr) => format!("{why}. Stderr: {stderr}").into(),
+        None => why.into(),
     }
 }
 
@@ -300,7 +351,7 @@ impl LocalProvider {
     /// ```
     pub fn unavailable(why: impl Into<String>, fix: impl Into<String>) -> Self {
         let (why, fix) = (why.into(), fix.into());
-        let state = watch::Sender::new(ServerState::Failed { why: why.clone(), fix });
+        let state = watch::Sender::new(ServerState::failed(why.clone(), fix));
         Self { problem: Some(why), state, ..Self::new([]) }
     }
 

@@ -273,8 +273,10 @@ pub struct ToolSettings {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CacheScope {
-    /// Shared by all callers.
+    /// Private to a principal.
     #[default]
+    Principal,
+    /// Shared by all principals.
     Global,
     /// Shared within a tenant.
     Tenant,

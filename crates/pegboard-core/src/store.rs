@@ -2,6 +2,9 @@
 //!
 //! Six small traits. Keys are opaque, values are owned, expiry is explicit and the caller provides the
 //! time, so that memory, a local database and a remote engine can all implement them. Every write is atomic.
+//!
+//! Data of a principal is written with its [`Owner`] and read within an [`OwnerScope`]: ids and handles of
+//! others do not exist. A cache key covers the owner where a result is not shared.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,6 +14,8 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use crate::owner::{Owner, OwnerScope};
 
 /// Future returned by store operations.
 pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
@@ -84,13 +89,18 @@ pub trait OutputStore: Send + Sync + 'static {
     /// Stores an output. A store without room fails and stores nothing.
     fn put(&self, handle: OutputHandle, output: StoredOutput, now: SystemTime) -> StoreFuture<'_, ()>;
     /// Returns the output under a handle, unless it has expired.
-    fn get(&self, handle: OutputHandle, now: SystemTime) -> StoreFuture<'_, Option<StoredOutput>>;
+    fn get(
+        &self,
+        scope: OwnerScope,
+        handle: OutputHandle,
+        now: SystemTime,
+    ) -> StoreFuture<'_, Option<StoredOutput>>;
     /// Returns the outputs that have not expired, newest first, without bodies.
     fn list(&self, query: OutputQuery, now: SystemTime) -> StoreFuture<'_, Vec<OutputSummary>>;
     /// Removes an output; returns `false` if there was none.
-    fn remove(&self, handle: OutputHandle) -> StoreFuture<'_, bool>;
+    fn remove(&self, scope: OwnerScope, handle: OutputHandle) -> StoreFuture<'_, bool>;
     /// Removes all outputs of a session.
-    fn remove_session(&self, session: String) -> StoreFuture<'_, ()>;
+    fn remove_session(&self, owner: Owner, session: String) -> StoreFuture<'_, ()>;
     /// Returns the size of the stored outputs.
     fn usage(&self) -> StoreFuture<'_, StoreUsage>;
 }
@@ -117,19 +127,19 @@ pub struct StoredOutput {
     pub tool: String,
     /// Session that may read it.
     pub session: String,
-    /// Principal that may read it; empty if anonymous.
-    pub principal: String,
+    /// Owner, who alone may read it.
+    pub owner: Owner,
     /// Time of creation.
     pub created: SystemTime,
     /// Time of expiry.
     pub expires: SystemTime,
 }
 
-/// Query for outputs; unset criteria match everything.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Query for outputs.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutputQuery {
-    /// Principal that may read them.
-    pub principal: Option<String>,
+    /// Owners of the outputs.
+    pub scope: OwnerScope,
     /// Maximum number of results.
     pub limit: usize,
 }
@@ -147,8 +157,8 @@ pub struct OutputSummary {
     pub tool: String,
     /// Session that may read it.
     pub session: String,
-    /// Principal that may read it; empty if anonymous.
-    pub principal: String,
+    /// Owner, who alone may read it.
+    pub owner: Owner,
     /// Time of creation.
     pub created: SystemTime,
     /// Time of expiry.
@@ -164,29 +174,29 @@ pub struct StoreUsage {
     pub n_bytes: u64,
 }
 
-/// Resumable sessions.
+/// Resumable sessions. Each owner has its own: two owners may have sessions with the same id.
 pub trait SessionStore: Send + Sync + 'static {
     /// Returns the session with this id, unless it has expired.
-    fn get(&self, id: String, now: SystemTime) -> StoreFuture<'_, Option<SessionRecord>>;
+    fn get(&self, owner: Owner, id: String, now: SystemTime) -> StoreFuture<'_, Option<SessionRecord>>;
     /// Stores a session, replacing the one with the same id.
     fn put(&self, session: SessionRecord, now: SystemTime) -> StoreFuture<'_, ()>;
     /// Creates a session; returns `false` if its id is taken.
     fn create(&self, session: SessionRecord, now: SystemTime) -> StoreFuture<'_, bool>;
     /// Returns the session bound to a handle, unless it has expired.
     fn find(&self, handle: SessionHandle, now: SystemTime) -> StoreFuture<'_, Option<SessionRecord>>;
-    /// Binds a handle to a session unless it is bound already; returns the bound session id.
+    /// Binds a handle to a session of its owner unless it is bound already; returns the bound session id.
     fn bind(&self, handle: SessionHandle, id: String, now: SystemTime) -> StoreFuture<'_, String>;
     /// Removes a session and its handles; returns `false` if there was none.
-    fn remove(&self, id: String) -> StoreFuture<'_, bool>;
+    fn remove(&self, owner: Owner, id: String) -> StoreFuture<'_, bool>;
     /// Returns the sessions, most recently used first.
-    fn list(&self, limit: usize, now: SystemTime) -> StoreFuture<'_, Vec<SessionRecord>>;
+    fn list(&self, scope: OwnerScope, limit: usize, now: SystemTime) -> StoreFuture<'_, Vec<SessionRecord>>;
 }
 
 /// Name that a person or model gave a session, within a workspace of a principal.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SessionHandle {
-    /// Owner; empty if anonymous.
-    pub principal: String,
+    /// Owner.
+    pub owner: Owner,
     /// Workspace of the name.
     pub workspace: String,
     /// The name.
@@ -200,8 +210,8 @@ pub struct SessionRecord {
     pub id: String,
     /// Display name.
     pub name: String,
-    /// Owner; empty if anonymous.
-    pub principal: String,
+    /// Owner.
+    pub owner: Owner,
     /// Bound workspace, if any.
     pub workspace: Option<String>,
     /// Time of creation.
@@ -247,13 +257,18 @@ pub trait CallLog: Send + Sync + 'static {
     /// Appends a batch. Entries that are too large are refused with an error; the others are stored.
     fn append(&self, batch: LogBatch, now: SystemTime) -> StoreFuture<'_, ()>;
     /// Returns the calls with these ids, as far as they are in the log, in no particular order.
-    fn calls_by_id(&self, ids: Vec<String>, now: SystemTime) -> StoreFuture<'_, Vec<FinishedCall>>;
+    fn calls_by_id(
+        &self,
+        scope: OwnerScope,
+        ids: Vec<String>,
+        now: SystemTime,
+    ) -> StoreFuture<'_, Vec<FinishedCall>>;
     /// Returns the matching calls, most recently started first, without bodies.
     fn calls(&self, query: CallQuery, now: SystemTime) -> StoreFuture<'_, Vec<CallSummary>>;
-    /// Returns the sessions with calls, most recently used first: those of one owner, or all.
+    /// Returns the sessions with calls, most recently used first.
     fn sessions(
         &self,
-        owner: Option<String>,
+        scope: OwnerScope,
         limit: usize,
         now: SystemTime,
     ) -> StoreFuture<'_, Vec<SessionSummary>>;
@@ -270,7 +285,16 @@ pub enum LogEntry {
     /// A finished call.
     Call(FinishedCall),
     /// A trace record.
-    Trace(TraceRecord),
+    Trace(OwnedTrace),
+}
+
+/// A trace record with its owner, which is not part of the record that people and models read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OwnedTrace {
+    /// Owner.
+    pub owner: Owner,
+    /// The record.
+    pub record: TraceRecord,
 }
 
 /// A finished call.
@@ -289,8 +313,8 @@ pub struct CallSummary {
     pub id: String,
     /// Session of the call.
     pub session: Arc<str>,
-    /// Owner; empty if anonymous.
-    pub owner: Arc<str>,
+    /// Owner.
+    pub owner: Owner,
     /// Name of the tool.
     pub tool: Arc<str>,
     /// Error kind, also if the tool itself failed; `None` on success.
@@ -302,16 +326,23 @@ pub struct CallSummary {
 }
 
 /// Query for calls; unset criteria match everything.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallQuery {
+    /// Owners of the calls.
+    pub scope: OwnerScope,
     /// Prefix of the call id.
     pub id_prefix: Option<String>,
     /// Session id.
     pub session: Option<String>,
-    /// Owner of the calls.
-    pub owner: Option<String>,
     /// Maximum number of results.
     pub limit: usize,
+}
+
+impl CallQuery {
+    /// Returns the query for the newest calls within a scope.
+    pub fn newest(scope: OwnerScope, limit: usize) -> Self {
+        Self { scope, id_prefix: None, session: None, limit }
+    }
 }
 
 /// A session in the call log.
@@ -319,8 +350,8 @@ pub struct CallQuery {
 pub struct SessionSummary {
     /// Session id.
     pub id: String,
-    /// Owner; empty if anonymous.
-    pub owner: String,
+    /// Owner.
+    pub owner: Owner,
     /// Start of the first call.
     pub started: SystemTime,
     /// Start of the last call.
@@ -351,8 +382,10 @@ pub struct TraceRecord {
 }
 
 /// Query for trace records; unset criteria match everything.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceQuery {
+    /// Owners of the records.
+    pub scope: OwnerScope,
     /// Workspace id.
     pub workspace: Option<String>,
     /// Session id.

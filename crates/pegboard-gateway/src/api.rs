@@ -16,10 +16,11 @@ use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
+use pegboard_core::owner::{Owner, OwnerScope};
 use pegboard_core::store::{CallLog, OutputStore, SessionStore};
+use pegboard_runtime::Runtime;
 use pegboard_runtime::metrics::Metrics;
 use pegboard_runtime::wall_clock::WallClock;
-use pegboard_runtime::{CallerOptions, Runtime};
 use pegboard_wire::http::server::{HttpServerOptions, check_host_and_origin};
 
 use calls::CallSubscribers;
@@ -89,7 +90,7 @@ pub struct GatewayInfo {
 /// Data that is visible through a router, by principal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApiScope {
-    /// All data. Calls are made without a principal.
+    /// All data: the view of the operator, whose own calls are those of the [local](Owner::local) principal.
     All,
     /// Data of one principal, which also owns the calls.
     Principal(String),
@@ -150,28 +151,20 @@ impl Api {
 }
 
 impl ApiScope {
-    /// Returns the principal of its calls; empty for none.
-    fn principal(&self) -> &str {
+    /// Returns the owner of its calls.
+    fn owner(&self) -> Owner {
         match self {
-            Self::All => "",
-            Self::Principal(name) => name,
+            Self::All => Owner::local(),
+            Self::Principal(name) => Owner::new(name),
         }
     }
 
-    /// Returns the owner that store queries are restricted to; `None` for all.
-    fn owner(&self) -> Option<String> {
+    /// Returns the owners whose data is visible.
+    fn owners(&self) -> OwnerScope {
         match self {
-            Self::All => None,
-            Self::Principal(name) => {
-                let options = CallerOptions { principal: name.clone(), ..CallerOptions::default() };
-                Some(options.owner())
-            }
+            Self::All => OwnerScope::All,
+            Self::Principal(name) => OwnerScope::Only(Owner::new(name)),
         }
-    }
-
-    /// Returns `true` if data of this [owner](pegboard_runtime::Caller::owner) is visible.
-    fn includes(&self, owner: &str) -> bool {
-        self.owner().is_none_or(|own| own == owner)
     }
 }
 
@@ -179,7 +172,7 @@ impl ApiScope {
 ///
 /// Requests pass the same `Host` and `Origin` checks as those of MCP clients.
 pub fn router(api: &Api, scope: ApiScope, options: &HttpServerOptions) -> Router {
-    let state = Arc::new(ApiState::new(api.clone(), scope, options.clone()));
+    let state = Arc::new(ApiState::new(api.clone(), &scope, options.clone()));
     let routes = Router::new()
         .route("/", get(overview::paths))
         .route("/status", get(overview::status))

@@ -206,7 +206,7 @@ impl ClientRequest {
     fn create_task(&self, server_task: &ServerTask, task_call: TaskCall) -> Result<RawJson, Box<TaskCall>> {
         let owner = match &self.session {
             Some(session) => TaskOwner::Session(session.clone()),
-            None => TaskOwner::Extension { principal: self.caller.owner().to_owned() },
+            None => TaskOwner::Extension { owner: self.caller.owner().clone() },
         };
         self.tasks.insert(owner, server_task, task_call)
     }

@@ -8,12 +8,14 @@ use arc_swap::ArcSwap;
 use indexmap::IndexMap;
 use parking_lot::Mutex;
 use pegboard_core::id::ToolboxName;
+use pegboard_core::owner::Owner;
 use pegboard_core::settings::gateway::{Expose, GatewaySettings, Profile};
 use pegboard_runtime::Runtime;
 use pegboard_wire::server::ServiceServer;
 
 use crate::profile::{ActiveProfile, ProfileView};
 use crate::profile_service::ProfileService;
+use crate::server_subscribers::ServerSubscribers;
 
 /// Profiles that exist without configuration.
 const BUILT_IN: [Expose; 5] = [Expose::Meta, Expose::Flat, Expose::Agent, Expose::Hybrid, Expose::Auto];
@@ -43,8 +45,10 @@ pub struct Gateway(Arc<GatewayState>);
 
 struct GatewayState {
     runtime: Runtime,
-    /// Principal of its clients; empty for none.
-    principal: String,
+    /// Owner of what its clients leave behind: their principal.
+    owner: Owner,
+    /// Sessions of all principals by what they get from servers.
+    subscribers: Arc<ServerSubscribers>,
     /// Gateways of the other principals.
     by_principal: Mutex<Vec<Gateway>>,
     default: Arc<ProfileService>,
@@ -138,30 +142,43 @@ impl Gateway {
     /// Panics outside a tokio runtime.
     pub fn new(runtime: &Runtime, settings: &GatewaySettings) -> Result<Self, ProfileError> {
         let toolboxes = runtime.toolboxes().into_iter().map(|toolbox| toolbox.name).collect();
-        Ok(Self::with_views(runtime, "", ProfileViews::from_settings(settings, &toolboxes)?))
+        Ok(Self::with_views(
+            runtime,
+            Owner::local(),
+            ProfileViews::from_settings(settings, &toolboxes)?,
+            Arc::default(),
+        ))
     }
 
-    /// Returns the gateway of one principal. Its sessions, suspended calls, tasks and stored outputs are
-    /// invisible to other principals.
+    /// Returns the gateway of one principal. Its sessions, suspended calls, tasks, stored outputs, records and log
+    /// messages are invisible to other principals.
     #[must_use]
     pub fn for_principal(&self, principal: &str) -> Self {
+        let owner = Owner::new(principal);
+        self.0.runtime.add_principal(&owner);
         let mut by_principal = self.0.by_principal.lock();
-        if let Some(known) = by_principal.iter().find(|other| other.0.principal == principal) {
+        if let Some(known) = by_principal.iter().find(|other| other.0.owner == owner) {
             return known.clone();
         }
         let named = self.0.named.load();
         let named = named.iter().map(|(name, service)| (name.clone(), ProfileView::clone(&service.view())));
         let views =
             ProfileViews { default: ProfileView::clone(&self.0.default.view()), named: named.collect() };
-        let new = Self::with_views(&self.0.runtime, principal, views);
+        let new = Self::with_views(&self.0.runtime, owner, views, Arc::clone(&self.0.subscribers));
         by_principal.push(new.clone());
         new
     }
 
-    fn with_views(runtime: &Runtime, principal: &str, views: ProfileViews) -> Self {
+    fn with_views(
+        runtime: &Runtime,
+        owner: Owner,
+        views: ProfileViews,
+        subscribers: Arc<ServerSubscribers>,
+    ) -> Self {
         let ProfileViews { default, named } = views;
         let service = |name: &str, view| {
-            ProfileService::new(Arc::new(ActiveProfile::new(runtime, principal, name, view)))
+            let profile = Arc::new(ActiveProfile::new(runtime, &owner, name, view));
+            ProfileService::new(profile, Arc::clone(&subscribers))
         };
         let default = service("default", default);
         let named: IndexMap<_, _> = named
@@ -173,7 +190,8 @@ impl Gateway {
             .collect();
         Self(Arc::new(GatewayState {
             runtime: runtime.clone(),
-            principal: principal.to_owned(),
+            owner,
+            subscribers,
             by_principal: Mutex::default(),
             default,
             named: ArcSwap::from_pointee(named),
@@ -198,8 +216,9 @@ impl Gateway {
                 service.replace_view(view);
                 Arc::clone(service)
             } else {
-                let GatewayState { runtime, principal, .. } = &*self.0;
-                ProfileService::new(Arc::new(ActiveProfile::new(runtime, principal, &name, view)))
+                let GatewayState { runtime, owner, subscribers, .. } = &*self.0;
+                let profile = Arc::new(ActiveProfile::new(runtime, owner, &name, view));
+                ProfileService::new(profile, Arc::clone(subscribers))
             };
             (name, service)
         });

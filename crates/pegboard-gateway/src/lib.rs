@@ -27,6 +27,7 @@ mod resource_index;
 mod resources;
 mod result;
 pub mod serve;
+mod server_subscribers;
 mod sessions;
 mod surface;
 mod tasks;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use pegboard_core::id::ToolboxName;
+use pegboard_core::owner::{Owner, OwnerScope};
 use pegboard_core::settings::AutoOpen;
 use pegboard_core::settings::gateway::{Expose, Profile};
 use pegboard_runtime::catalogue::{CatalogueTool, OutputSchemas, Snapshot, ToolboxScope};
@@ -20,8 +21,8 @@ pub(crate) struct ActiveProfile {
     pub(crate) runtime: Runtime,
     /// Profile name.
     pub(crate) name: String,
-    /// Principal of its clients; empty for none.
-    principal: String,
+    /// Owner of what its clients leave behind: their principal.
+    owner: Owner,
     /// Current view.
     view: ArcSwap<ProfileView>,
 }
@@ -106,9 +107,9 @@ impl ProfileView {
 
 impl ActiveProfile {
     /// Creates a profile for one principal.
-    pub(crate) fn new(runtime: &Runtime, principal: &str, name: &str, view: ProfileView) -> Self {
-        let (principal, name) = (principal.to_owned(), name.to_owned());
-        Self { runtime: runtime.clone(), name, principal, view: ArcSwap::from_pointee(view) }
+    pub(crate) fn new(runtime: &Runtime, owner: &Owner, name: &str, view: ProfileView) -> Self {
+        let (owner, name) = (owner.clone(), name.to_owned());
+        Self { runtime: runtime.clone(), name, owner, view: ArcSwap::from_pointee(view) }
     }
 
     /// Returns the current view.
@@ -127,8 +128,13 @@ impl ActiveProfile {
 
     /// Creates a caller for a client of this profile.
     pub(crate) fn caller(&self, session_mode: SessionMode) -> Caller {
-        let (principal, toolboxes) = (self.principal.clone(), self.view.load().toolboxes.clone());
-        self.runtime.caller(CallerOptions { principal, session_mode, toolboxes, ..CallerOptions::default() })
+        let (owner, toolboxes) = (self.owner.clone(), self.view.load().toolboxes.clone());
+        self.runtime.caller(CallerOptions { owner, session_mode, toolboxes, ..CallerOptions::default() })
+    }
+
+    /// Returns the owners whose data its clients see.
+    pub(crate) fn scope(&self) -> OwnerScope {
+        OwnerScope::Only(self.owner.clone())
     }
 
     /// Creates a caller for work that no particular client requested.

@@ -9,7 +9,7 @@ use pegboard_core::settings::AutoOpen;
 use pegboard_json::RawJson;
 use pegboard_runtime::{Caller, SessionMode};
 use pegboard_wire::RpcError;
-use pegboard_wire::era::{Era, Revision, meta};
+use pegboard_wire::era::{Era, LogLevel, Revision, meta};
 use pegboard_wire::http::headers::{HeaderParameter, header_parameters};
 use pegboard_wire::server::{
     ClientDescription, ClientSessionId, McpService, ServerRequest, ServiceChange, ServiceDescription,
@@ -26,6 +26,7 @@ use crate::meta::TOOL_OUTPUT;
 use crate::profile::{ActiveProfile, ProfileView};
 use crate::resource_index::ListedItems;
 use crate::resources::{ResourceMethod, ResourceRequest, ResourceService};
+use crate::server_subscribers::ServerSubscribers;
 use crate::sessions::SessionCallers;
 use crate::surface::{ListRequest, ReplyFuture, Surface, Surfaces};
 use crate::tasks::{self, TaskTable};
@@ -66,12 +67,12 @@ pub(crate) struct ProfileService {
 
 impl ProfileService {
     /// Creates the service of a profile.
-    pub(crate) fn new(profile: Arc<ActiveProfile>) -> Arc<Self> {
+    pub(crate) fn new(profile: Arc<ActiveProfile>, subscribers: Arc<ServerSubscribers>) -> Arc<Self> {
         let changes = broadcast::Sender::new(CHANGE_BUFFER);
         Arc::new(Self {
             tasks: TaskTable::new(changes.clone()),
             surfaces: watch::Sender::new(Arc::new(Surfaces::build(&profile))),
-            resources: Arc::new(ResourceService::new(Arc::clone(&profile))),
+            resources: Arc::new(ResourceService::new(Arc::clone(&profile), subscribers)),
             profile,
             callers: SessionCallers::default(),
             suspended: Arc::default(),
@@ -336,13 +337,14 @@ impl McpService for ProfileService {
                 self.list_resources(kind, self.caller(&*surface, request.session.as_ref()), era)
             }
             method if method.starts_with("tasks/") => {
-                let owner = self.caller(&*surface, request.session.as_ref()).owner().to_owned();
+                let owner = self.caller(&*surface, request.session.as_ref()).owner().clone();
                 tasks::answer(Arc::clone(&self.tasks), request, owner).boxed()
             }
             // The wire layer keeps the level of each session.
             "logging/setLevel" => {
-                if let Some(level) = request.params.get("level") {
-                    self.resources.set_log_level(&level);
+                let level = request.params.get("level").and_then(|level| level.read::<LogLevel>().ok());
+                if let (Some(session), Some(level)) = (&request.session, level) {
+                    self.resources.set_log_level(session, level);
                 }
                 ready(Ok(ServiceReply::Result(RawJson::empty_object()))).boxed()
             }

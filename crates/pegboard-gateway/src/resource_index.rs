@@ -9,6 +9,7 @@ use pegboard_runtime::catalogue::{ServerListing, Snapshot};
 use pegboard_runtime::requests::ServerId;
 
 use crate::profile::{Naming, ProfileView};
+use crate::server_subscribers::SubscribedResource;
 
 /// URI prefix of a resource that another server lists too; followed by the server's label and the original
 /// URI.
@@ -50,6 +51,13 @@ struct IndexedItem {
 pub(crate) struct ItemLocation {
     pub(crate) server: ServerId,
     pub(crate) upstream_name: String,
+}
+
+impl ItemLocation {
+    /// Returns the resource as a subscription names it.
+    pub(crate) fn subscribed(&self) -> SubscribedResource {
+        SubscribedResource { server: self.server.clone(), uri: self.upstream_name.clone() }
+    }
 }
 
 /// Kind of list.

@@ -1,16 +1,14 @@
 //! Prompts, resources, completions and resource subscriptions.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
-use parking_lot::Mutex;
 use pegboard_core::call::{CallContext, CallResult};
 use pegboard_core::provider::{ProviderMethod, ProviderRequest, ProviderUpdate};
 use pegboard_json::RawJson;
 use pegboard_runtime::requests::{ServerId, ServerUpdate};
-use pegboard_wire::era::Revision;
+use pegboard_wire::era::{LogLevel, Revision};
 use pegboard_wire::server::{ClientSessionId, ServiceChange, ServiceReply};
 use pegboard_wire::{RpcError, code};
 use serde_json::json;
@@ -22,6 +20,7 @@ use crate::client_request::ClientRequest;
 use crate::profile::ActiveProfile;
 use crate::resource_index::{ItemLocation, ResourceIndex};
 use crate::result;
+use crate::server_subscribers::{ServerSubscribers, SubscribedResource};
 
 /// Maximum number of servers tried for an unlisted resource.
 const MAX_CANDIDATES: usize = 16;
@@ -119,12 +118,12 @@ pub(crate) struct ResourceRequest {
 /// Serves the prompts and resources of one profile.
 pub(crate) struct ResourceService {
     profile: Arc<ActiveProfile>,
-    subscribers: ResourceSubscribers,
+    subscribers: Arc<ServerSubscribers>,
 }
 
 impl ResourceService {
-    pub(crate) fn new(profile: Arc<ActiveProfile>) -> Self {
-        Self { profile, subscribers: ResourceSubscribers::default() }
+    pub(crate) fn new(profile: Arc<ActiveProfile>, subscribers: Arc<ServerSubscribers>) -> Self {
+        Self { profile, subscribers }
     }
 
     fn index(&self) -> Arc<ResourceIndex> {
@@ -143,43 +142,57 @@ impl ResourceService {
         client: ClientRequest,
     ) -> Result<ServiceReply, RpcError> {
         let ResourceRequest { method, session, params, revision } = request;
-        let uri = params.get("uri").and_then(|uri| uri.read::<String>().ok()).unwrap_or_default();
-        if let (ResourceMethod::Unsubscribe, Some(session)) = (method, &session)
-            && !self.subscribers.remove(&uri, session)
-        {
-            // Other sessions are still subscribed.
-            return Ok(ServiceReply::Result(RawJson::empty_object()));
-        }
         let mut found = method.route(&self.index(), &params)?;
+        if let (ResourceMethod::Unsubscribe, Some(session)) = (method, &session) {
+            // Other sessions may still be subscribed.
+            found.retain(|(found, _)| self.subscribers.unsubscribe(&found.subscribed(), session));
+            if found.is_empty() {
+                return Ok(ServiceReply::Result(RawJson::empty_object()));
+            }
+        }
+        let uri = params.get("uri").and_then(|uri| uri.read::<String>().ok()).unwrap_or_default();
         let Some((last, params)) = found.pop() else { return Err(not_found(&uri, revision)) };
         for (found, params) in found {
             // A server that does not know the resource refuses, and the next one is tried.
+            let subscription = self.subscription(method, &found, session.as_ref());
             let request = ProviderRequest { method: method.upstream(), params };
             if let Ok(output) = client.caller.request(&found.server, request, client.context()).await.result {
+                subscription.into_iter().for_each(NewSubscription::keep);
                 return Ok(ServiceReply::Result(output.to_result()));
             }
         }
+        let subscription = self.subscription(method, &last, session.as_ref());
         let request = ProviderRequest { method: method.upstream(), params };
         let reply = client.request(&last.server, request, into_rpc_result).await;
         let reply = reply.map_err(|error| with_revision_code(error, revision))?;
-        if let (ResourceMethod::Subscribe, Some(session)) = (method, &session) {
-            self.subscribers.add(&uri, session);
-        }
+        subscription.into_iter().for_each(NewSubscription::keep);
         Ok(reply)
+    }
+
+    /// Records a session as a subscriber, if it is about to become one.
+    fn subscription(
+        &self,
+        method: ResourceMethod,
+        found: &ItemLocation,
+        session: Option<&ClientSessionId>,
+    ) -> Option<NewSubscription<'_>> {
+        let session = session.filter(|_| method == ResourceMethod::Subscribe)?;
+        Some(NewSubscription::record(&self.subscribers, found.subscribed(), session))
     }
 
     /// Subscribes to resources at their servers, for as long as the stream is open.
     pub(crate) async fn subscribe_all(self: Arc<Self>, stream: ClientSessionId, resources: Vec<String>) {
         let caller = self.profile.anonymous_caller();
         let subscribing = stream::iter(&resources).for_each_concurrent(MAX_CANDIDATES, |uri| {
-            self.subscribers.add(uri, &stream);
             let params = RawJson::empty_object().with("uri", &RawJson::of(uri));
             let found = ResourceMethod::Subscribe.route(&self.index(), &params).unwrap_or_default();
-            let caller = &caller;
+            let (caller, subscribers, stream) = (&caller, &self.subscribers, &stream);
             async move {
                 for (found, params) in found {
+                    let subscription = NewSubscription::record(subscribers, found.subscribed(), stream);
                     let request = ProviderRequest { method: ProviderMethod::Subscribe, params };
                     if caller.request(&found.server, request, CallContext::default()).await.result.is_ok() {
+                        subscription.keep();
                         return;
                     }
                 }
@@ -189,14 +202,20 @@ impl ResourceService {
         let _ = time::timeout(WATCH_TIMEOUT, subscribing).await;
     }
 
+    /// Sets the log level of a session. Servers get the most verbose level of all sessions; each session gets the
+    /// messages of its own level.
+    pub(crate) fn set_log_level(&self, session: &ClientSessionId, level: LogLevel) {
+        self.send_log_level(self.subscribers.set_log_level(session, level));
+    }
+
     /// Sets the log level of all servers. Servers that are not running get it at startup.
-    pub(crate) fn set_log_level(&self, level: &RawJson) {
+    fn send_log_level(&self, level: LogLevel) {
         let snapshot = self.profile.runtime.catalogue();
         let caller = self.profile.anonymous_caller();
         for (listing, _) in snapshot.listings() {
             if listing.offer.features.logging && self.profile.has_toolbox(&listing.toolbox) {
                 let server = ServerId { toolbox: listing.toolbox.clone(), server: listing.server.clone() };
-                let params = RawJson::empty_object().with("level", level);
+                let params = RawJson::empty_object().with("level", &RawJson::of(&level));
                 let request = ProviderRequest { method: ProviderMethod::SetLogLevel, params };
                 // Fire and forget; the request has its own timeout.
                 tokio::spawn(caller.request(&server, request, CallContext::default()));
@@ -204,18 +223,17 @@ impl ResourceService {
         }
     }
 
-    /// Removes the subscriptions of a session, and unsubscribes from resources without other subscribers.
+    /// Removes the subscriptions and the log level of a session, and unsubscribes from resources without other
+    /// subscribers.
     pub(crate) fn end_session(&self, session: &ClientSessionId) {
-        let index = self.index();
-        for uri in self.subscribers.remove_session(session) {
-            let caller = self.profile.anonymous_caller();
+        for SubscribedResource { server, uri } in self.subscribers.unsubscribe_session(session) {
             let params = RawJson::empty_object().with("uri", &RawJson::of(&uri));
-            let Ok(found) = ResourceMethod::Unsubscribe.route(&index, &params) else { continue };
-            for (found, params) in found {
-                let request = ProviderRequest { method: ProviderMethod::Unsubscribe, params };
-                // Fire and forget; the request has its own timeout.
-                tokio::spawn(caller.request(&found.server, request, CallContext::default()));
-            }
+            let request = ProviderRequest { method: ProviderMethod::Unsubscribe, params };
+            // Fire and forget; the request has its own timeout.
+            tokio::spawn(self.profile.anonymous_caller().request(&server, request, CallContext::default()));
+        }
+        if let Some(level) = self.subscribers.remove_log_level(session) {
+            self.send_log_level(level);
         }
     }
 
@@ -295,36 +313,34 @@ fn string_param(params: &RawJson, name: &str) -> Result<String, RpcError> {
     text.ok_or_else(|| RpcError::invalid_params(format_args!("{name} must be a string")))
 }
 
-/// Subscribed sessions, by the resource URI that clients see.
-#[derive(Default)]
-pub(crate) struct ResourceSubscribers(Mutex<HashMap<String, HashSet<ClientSessionId>>>);
+/// A subscription that is recorded before its server confirms it, so that the end of the session finds it. Removed
+/// again on drop unless it is kept.
+struct NewSubscription<'s> {
+    subscribers: &'s ServerSubscribers,
+    resource: SubscribedResource,
+    session: ClientSessionId,
+    is_kept: bool,
+}
 
-impl ResourceSubscribers {
-    pub(crate) fn add(&self, uri: &str, session: &ClientSessionId) {
-        self.0.lock().entry(uri.to_owned()).or_default().insert(session.clone());
+impl<'s> NewSubscription<'s> {
+    fn record(
+        subscribers: &'s ServerSubscribers,
+        resource: SubscribedResource,
+        session: &ClientSessionId,
+    ) -> Self {
+        let is_new = subscribers.subscribe(&resource, session);
+        Self { subscribers, resource, session: session.clone(), is_kept: !is_new }
     }
 
-    /// Removes a subscription; returns `true` if it was the last one for the resource.
-    pub(crate) fn remove(&self, uri: &str, session: &ClientSessionId) -> bool {
-        let mut all = self.0.lock();
-        let Some(sessions) = all.get_mut(uri) else { return true };
-        sessions.remove(session);
-        let is_last = sessions.is_empty();
-        if is_last {
-            all.remove(uri);
+    fn keep(mut self) {
+        self.is_kept = true;
+    }
+}
+
+impl Drop for NewSubscription<'_> {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            self.subscribers.unsubscribe(&self.resource, &self.session);
         }
-        is_last
-    }
-
-    /// Removes a session; returns the URIs without remaining subscribers.
-    pub(crate) fn remove_session(&self, session: &ClientSessionId) -> Vec<String> {
-        let mut orphaned = Vec::new();
-        self.0.lock().retain(|uri, sessions| {
-            if sessions.remove(session) && sessions.is_empty() {
-                orphaned.push(uri.clone());
-            }
-            !sessions.is_empty()
-        });
-        orphaned
     }
 }

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use pegboard_core::owner::Owner;
 use pegboard_core::task::clamp_lifetime;
 use pegboard_json::RawJson;
 use pegboard_wire::era::Era;
@@ -35,19 +36,17 @@ pub(crate) enum TaskOwner {
     Session(ClientSessionId),
     /// The extension: all clients of a principal.
     Extension {
-        /// Principal within its tenant.
-        principal: String,
+        /// Owner of the tasks.
+        owner: Owner,
     },
 }
 
 impl TaskOwner {
     /// Returns the owner for the client of a request.
-    fn from_request(request: &ServerRequest, principal: &str) -> Result<Self, RpcError> {
+    fn from_request(request: &ServerRequest, owner: Owner) -> Result<Self, RpcError> {
         match (request.revision, &request.session) {
             (Revision::V2025_11_25, Some(session)) => Ok(Self::Session(session.clone())),
-            (Revision::V2026_07_28, _) if supports_tasks(&request.client) => {
-                Ok(Self::Extension { principal: principal.to_owned() })
-            }
+            (Revision::V2026_07_28, _) if supports_tasks(&request.client) => Ok(Self::Extension { owner }),
             (Revision::V2026_07_28, _) => Err(missing_extension()),
             _ => Err(RpcError::method_not_found(&request.method)),
         }
@@ -105,7 +104,7 @@ pub(crate) fn requested_ttl(
 pub(crate) async fn answer(
     table: Arc<TaskTable>,
     request: ServerRequest,
-    principal: String,
+    owner: Owner,
 ) -> Result<ServiceReply, RpcError> {
     let is_known = match &*request.method {
         "tasks/get" | "tasks/cancel" => true,
@@ -116,7 +115,7 @@ pub(crate) async fn answer(
     if !is_known {
         return Err(RpcError::method_not_found(&request.method));
     }
-    let owner = TaskOwner::from_request(&request, &principal)?;
+    let owner = TaskOwner::from_request(&request, owner)?;
     if &*request.method == "tasks/list" {
         return list(&table, &owner, &request.params);
     }

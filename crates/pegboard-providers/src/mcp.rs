@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use pegboard_core::call::CallContext;
 use pegboard_core::error::CallError;
 use pegboard_core::handler::Handler;
+use pegboard_core::owner::Principals;
 use pegboard_core::provider::{
     ProcessInfo, Provider, ProviderRequest, ProviderUpdate, ServerOffering, ServerState, ToolKind,
 };
@@ -123,7 +124,16 @@ pub enum Health {
 impl McpServer {
     /// Creates a server that is reached through `connector`. It starts on first use.
     pub fn new(settings: ResolvedMcpServer, connector: Arc<dyn Connector>) -> Self {
-        let handle = Arc::new(ServerHandle::new(settings));
+        Self::shared_by(Principals::default(), settings, connector)
+    }
+
+    /// Creates a server that these principals share.
+    pub(crate) fn shared_by(
+        principals: Principals,
+        settings: ResolvedMcpServer,
+        connector: Arc<dyn Connector>,
+    ) -> Self {
+        let handle = Arc::new(ServerHandle::new(settings, principals));
         let instances = Arc::new(InstanceRouter::new(Arc::clone(&handle), Arc::clone(&connector)));
         let listing = LiveListing::new(&handle, Some(Arc::clone(&instances) as _));
         let supervisor = ServerSupervisor::new(Arc::clone(&handle), Arc::clone(&connector), listing.clone());

@@ -33,7 +33,7 @@ mod yaml;
 pub use document_set::DocumentLocation;
 pub use provider::OpenApiProvider;
 
-use crate::web::{ResponseLimits, WebClient, WebPolicy, WebRequest};
+use crate::web::{NetworkAccess, ResponseLimits, WebClient, WebPolicy, WebRequest};
 use document_set::{DocumentNode, DocumentSet};
 use operation::{OperationImporter, OperationNode};
 
@@ -110,7 +110,15 @@ pub struct SkippedOperation {
 /// ```
 pub async fn import(settings: &OpenApiSettings, folder: &Path) -> Result<OpenApiImport, String> {
     let location = DocumentLocation::parse(&settings.spec, folder)?;
-    let fetch = |url: Url| fetch(url).boxed();
+    let configured = match &location {
+        DocumentLocation::Remote(url) => Some(url.origin()),
+        DocumentLocation::File(_) => None,
+    };
+    let fetch = |url: Url| {
+        let is_configured = configured.as_ref() == Some(&url.origin());
+        let network = if is_configured { NetworkAccess::ByName } else { NetworkAccess::Public };
+        fetch(url, network).boxed()
+    };
     let documents = DocumentSet::load(location, settings.references, &fetch).await?;
     let settings = settings.clone();
     // Large documents take too long for an async task.
@@ -119,8 +127,9 @@ pub async fn import(settings: &OpenApiSettings, folder: &Path) -> Result<OpenApi
 }
 
 /// Fetches a document.
-async fn fetch(url: Url) -> Result<Vec<u8>, String> {
-    let web = WebClient::new(WebPolicy::new(url.clone())).map_err(|error| error.to_string())?;
+async fn fetch(url: Url, network: NetworkAccess) -> Result<Vec<u8>, String> {
+    let policy = WebPolicy { network, ..WebPolicy::new(url.clone()) };
+    let web = WebClient::new(policy).map_err(|error| error.to_string())?;
     let mut request = WebRequest::new(Method::GET, url);
     let accept = "application/openapi+json, application/json, application/yaml, text/yaml, */*;q=0.5";
     request.set_header("accept", accept).map_err(|error| error.to_string())?;

@@ -22,7 +22,7 @@ pub use address::{HostResolver, NetworkAccess};
 pub use error::WebError;
 pub use response::{StreamingResponse, WebResponse};
 
-pub(crate) use address::is_private;
+pub(crate) use address::{may_be_public, without_trailing_dot};
 pub(crate) use output::json_output;
 pub(crate) use response::retry_after;
 
@@ -61,7 +61,7 @@ const CONNECTION_HEADERS: [&str; 9] = [
 pub struct WebPolicy {
     /// URL of the service. Requests and redirects to other origins are refused.
     pub base: Url,
-    /// Access to private networks.
+    /// Addresses that requests may reach.
     pub network: NetworkAccess,
     /// Resolver for host names.
     pub resolver: HostResolver,
@@ -342,12 +342,13 @@ fn deadline_after(time: Duration) -> Instant {
     Instant::now() + time.min(MAX_WAIT)
 }
 
-fn has_credentials(url: &Url) -> bool {
+/// Returns `true` if a URL contains a user name or a password.
+pub(crate) fn has_credentials(url: &Url) -> bool {
     !url.username().is_empty() || url.password().is_some()
 }
 
 /// Returns the origin, the part of a URL that contains no secret.
-fn origin(url: &Url) -> String {
+pub(crate) fn origin(url: &Url) -> String {
     url.origin().ascii_serialization()
 }
 

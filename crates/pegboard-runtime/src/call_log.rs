@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use pegboard_core::store::{CallLog, CallSummary, FinishedCall, LogEntry, StoreError, TraceRecord};
+use pegboard_core::owner::Owner;
+use pegboard_core::store::{CallLog, CallSummary, FinishedCall, LogEntry, OwnedTrace, StoreError};
 use pegboard_json::RawJson;
 use serde::Serialize;
 use tokio::sync::{Notify, watch};
@@ -51,12 +52,12 @@ pub(crate) struct CallLogWriter {
 /// An entry to be written.
 pub(crate) enum UnwrittenEntry {
     Call(EndedCall),
-    Trace(Box<TraceRecord>),
+    Trace(Box<OwnedTrace>),
 }
 
 /// A call that has ended, with the identity of its caller.
 pub(crate) struct EndedCall {
-    pub(crate) owner: Arc<str>,
+    pub(crate) owner: Owner,
     pub(crate) instance_id: Uuid,
     pub(crate) operation: EndedOperation,
 }
@@ -176,7 +177,7 @@ impl From<UnwrittenEntry> for LogEntry {
     fn from(entry: UnwrittenEntry) -> Self {
         match entry {
             UnwrittenEntry::Call(call) => Self::Call(call.into()),
-            UnwrittenEntry::Trace(record) => Self::Trace(*record),
+            UnwrittenEntry::Trace(trace) => Self::Trace(*trace),
         }
     }
 }
@@ -260,7 +261,7 @@ mod tests {
             }
             let operation = call.end_retained(OpEnd::ok()).expect("the tree has room");
             let call: FinishedCall =
-                EndedCall { owner: "".into(), instance_id: Uuid::nil(), operation }.into();
+                EndedCall { owner: Owner::local(), instance_id: Uuid::nil(), operation }.into();
             assert!(call.body.len() <= MAX_BODY_BYTES);
             let read: serde_json::Value = serde_json::from_str(&call.body).expect("it is JSON");
             assert_eq!(read["attributes"]["omitted"].as_str(), expected);
@@ -292,7 +293,7 @@ mod tests {
             let operation = call.end_retained(end).expect("the tree has room");
             let node = operation.to_node();
             let call: FinishedCall =
-                EndedCall { owner: "".into(), instance_id: Uuid::nil(), operation }.into();
+                EndedCall { owner: Owner::local(), instance_id: Uuid::nil(), operation }.into();
             assert_eq!(call.body.starts_with('['), is_compact);
             assert_eq!(
                 logged_operation(call).map(RawJson::into_bytes),

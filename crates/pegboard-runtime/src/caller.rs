@@ -15,6 +15,7 @@ use pegboard_core::error::{CallError, Executed, NotFound};
 use pegboard_core::extensions::Extensions;
 use pegboard_core::id::ToolboxName;
 use pegboard_core::outcome::Outcome;
+use pegboard_core::owner::Owner;
 use pegboard_core::settings::AutoOpen;
 use tokio::runtime::Handle;
 use uuid::Uuid;
@@ -46,7 +47,6 @@ struct CallerInner {
     key: SessionKey,
     /// Unique among all callers, including those that share an id.
     instance_id: Uuid,
-    owner: Arc<str>,
     options: CallerOptions,
     visibility: ArcSwap<Visibility>,
     open_toolboxes: Mutex<BTreeSet<ToolboxName>>,
@@ -77,14 +77,14 @@ impl Visibility {
 
 impl Caller {
     pub(crate) fn new(shared: Arc<RuntimeShared>, options: CallerOptions) -> Self {
-        let owner: Arc<str> = options.owner().into();
+        shared.principals.observe(&options.owner);
         // From the generator of the thread, without a system call.
         let instance_id = uuid::Builder::from_random_bytes(rand::random()).into_uuid();
         let (id, key) = match options.session_mode {
             // A stateless caller has no identifier of its own across requests, so the id derives from its
             // owner.
             SessionMode::Stateless => {
-                let identity = shared.stateless_identity(&owner);
+                let identity = shared.stateless_identity(&options.owner);
                 (Arc::clone(&identity.id), SessionKey(identity.key))
             }
             SessionMode::Session | SessionMode::AllOpen => {
@@ -98,7 +98,6 @@ impl Caller {
             id,
             key,
             instance_id,
-            owner,
             options,
             visibility: ArcSwap::from_pointee(visibility),
             open_toolboxes: Mutex::default(),
@@ -120,29 +119,14 @@ impl Caller {
         &self.0.id
     }
 
-    /// Returns the principal.
-    pub fn principal(&self) -> &str {
-        &self.0.options.principal
-    }
-
-    /// Returns the tenant.
-    pub fn tenant(&self) -> &str {
-        &self.0.options.tenant
-    }
-
-    /// Returns the owner of its data: the principal within its tenant, as one string.
-    pub fn owner(&self) -> &str {
-        &self.0.owner
-    }
-
     /// Returns the id as a shared string.
     pub(crate) fn shared_id(&self) -> Arc<str> {
         Arc::clone(&self.0.id)
     }
 
-    /// Returns the owner as a shared string.
-    pub(crate) fn shared_owner(&self) -> Arc<str> {
-        Arc::clone(&self.0.owner)
+    /// Returns the owner of its data: its principal.
+    pub fn owner(&self) -> &Owner {
+        &self.0.options.owner
     }
 
     /// Changes the session mode and the visible toolboxes. A stateless caller stays stateless, and toolboxes
@@ -221,7 +205,7 @@ impl Caller {
 
     /// Returns the log entry of a call that has ended.
     pub(crate) fn ended_call(&self, operation: EndedOperation) -> EndedCall {
-        EndedCall { owner: self.shared_owner(), instance_id: self.0.instance_id, operation }
+        EndedCall { owner: self.owner().clone(), instance_id: self.0.instance_id, operation }
     }
 
     /// Resolves a tool. Servers that may have it but have not listed their tools yet are opened first, as for
@@ -362,7 +346,7 @@ impl Caller {
     pub async fn end(self) {
         self.0.has_ended.store(true, Ordering::Relaxed);
         self.cancel_all();
-        self.shared().outputs.remove_session(self.id().to_owned()).await;
+        self.shared().outputs.remove_session(self.owner().clone(), self.id().to_owned()).await;
     }
 
     /// Cancels all its calls; returns their number.
@@ -422,8 +406,11 @@ impl Drop for CallerInner {
             }
         };
         if is_left && let Ok(handle) = Handle::try_current() {
-            let (shared, id) = (Arc::clone(&self.shared), self.id.to_string());
-            self.shared.tasks.spawn_on(async move { shared.outputs.remove_session(id).await }, &handle);
+            let (shared, owner) = (Arc::clone(&self.shared), self.options.owner.clone());
+            let id = self.id.to_string();
+            self.shared
+                .tasks
+                .spawn_on(async move { shared.outputs.remove_session(owner, id).await }, &handle);
         }
     }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use pegboard_core::error::ErrorKind;
 use pegboard_core::model::{ModelName, TokenUsage};
+use pegboard_core::owner::Owner;
 use pegboard_core::provider::{ServerState, ToolKind};
 use pegboard_core::store::OutputHandle;
 use serde::Serialize;
@@ -206,7 +207,7 @@ pub struct CallInfo {
     pub session: Arc<str>,
     /// Owner of the call, for listeners that show each owner only its own calls. Not serialized.
     #[serde(skip)]
-    pub owner: Arc<str>,
+    pub owner: Owner,
     /// Path of its operation.
     pub operation: OpPath,
     /// Name of the tool, as clients see it.

@@ -222,8 +222,10 @@ fn server_state(toolbox: &str, server: &str, state: &ServerState) {
         ServerState::Ready => log_state!(info, "server is ready"),
         ServerState::Restarting { attempt } => log_state!(warn, attempt, "server exited; restarting"),
         ServerState::NeedsLogin { fix } => log_state!(warn, "server requires login: {}", Sanitized(fix)),
-        ServerState::Failed { why, fix } => {
-            log_state!(warn, "server is unavailable: {}: {}", Sanitized(why), Sanitized(fix));
+        ServerState::Failed { .. } => {
+            let why = state.reason().unwrap_or_default();
+            let fix = state.fix().unwrap_or_default();
+            log_state!(warn, "server is unavailable: {}: {}", Sanitized(&why), Sanitized(fix));
         }
         ServerState::Stopped => log_state!(info, "server stopped"),
     }

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use pegboard_core::arguments::CallArguments;
 use pegboard_core::error::CallError;
 use pegboard_core::output::Output;
+use pegboard_core::owner::{Owner, OwnerScope};
 use pegboard_core::store::{OutputHandle, OutputStore, StoreError, StoredOutput};
 use pegboard_core::text::clipped;
 use pegboard_core::validation::Violation;
@@ -125,7 +126,7 @@ impl OutputStorage {
             content_type: body.content_type.to_owned(),
             tool: admitted.tool.flat_name.to_string(),
             session: caller.id().to_owned(),
-            principal: caller.owner().to_owned(),
+            owner: caller.owner().clone(),
             created: now,
             expires: now.checked_add(shared.settings().tool_output.expires_after.into()).unwrap_or(now),
         };
@@ -139,17 +140,16 @@ impl OutputStorage {
         let missing = || FetchError::Missing { handle: handle.chars().take(200).collect() };
         let store = self.store.as_deref().ok_or_else(missing)?;
         let now = caller.shared().wall.now();
-        let output = store.get(OutputHandle(handle.to_owned()), now).await.map_err(FetchError::Store)?;
+        let (scope, key) = (OwnerScope::Only(caller.owner().clone()), OutputHandle(handle.to_owned()));
+        let output = store.get(scope, key, now).await.map_err(FetchError::Store)?;
         // A caller must not learn whether a handle of another caller exists.
-        output
-            .filter(|output| output.session == caller.id() && output.principal == caller.owner())
-            .ok_or_else(missing)
+        output.filter(|output| output.session == caller.id()).ok_or_else(missing)
     }
 
     /// Removes the outputs stored for a session.
-    pub(crate) async fn remove_session(&self, session: String) {
+    pub(crate) async fn remove_session(&self, owner: Owner, session: String) {
         if let Some(store) = &self.store
-            && let Err(error) = store.remove_session(session).await
+            && let Err(error) = store.remove_session(owner, session).await
         {
             warn!(%error, "Cannot remove stored outputs; they expire later.");
         }

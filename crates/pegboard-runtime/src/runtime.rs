@@ -17,6 +17,7 @@ use pegboard_core::arguments::CallArguments;
 use pegboard_core::call::{Call, ToolRef};
 use pegboard_core::error::CallError;
 use pegboard_core::model::OutputReader;
+use pegboard_core::owner::{Owner, OwnerScope, Principals};
 use pegboard_core::provider::ServerState;
 use pegboard_core::redact::{self, Redactor};
 use pegboard_core::settings::{QueueSettings, RuntimeSettings};
@@ -119,13 +120,14 @@ pub(crate) struct RuntimeShared {
     /// Number of catalogue builds.
     n_catalogues: watch::Sender<u64>,
     n_callers: AtomicU64,
+    pub(crate) principals: Principals,
     /// The stateless caller of the last request, usually that of the next one, too.
     last_stateless: ArcSwapOption<StatelessIdentity>,
 }
 
 /// Identity of the stateless callers of one owner.
 pub(crate) struct StatelessIdentity {
-    owner: Arc<str>,
+    owner: Owner,
     pub(crate) id: Arc<str>,
     pub(crate) key: u64,
 }
@@ -155,6 +157,18 @@ impl Runtime {
 
     pub(crate) fn of(shared: Arc<RuntimeShared>) -> Self {
         Self(shared)
+    }
+
+    /// Announces a principal before its first caller. What belongs to no call, such as the log of a server, is
+    /// shown to principals only while there is just one.
+    pub fn add_principal(&self, owner: &Owner) {
+        self.0.principals.observe(owner);
+    }
+
+    /// Returns `true` if what belongs to no call, such as the output of a server, is visible within a scope: to the
+    /// operator always, to a principal while it is the only one.
+    pub fn shows_unowned(&self, scope: &OwnerScope) -> bool {
+        self.0.shows_unowned(scope)
     }
 
     /// Creates a caller.
@@ -470,7 +484,9 @@ impl RuntimeShared {
     pub(crate) fn without_secrets(&self, state: &ServerState) -> ServerState {
         let clean = |text: &str| self.redactor.load().text(text).into_owned();
         match state {
-            ServerState::Failed { why, fix } => ServerState::Failed { why: clean(why), fix: clean(fix) },
+            ServerState::Failed { why, fix, stderr } => {
+                ServerState::Failed { why: clean(why), fix: clean(fix), stderr: stderr.as_deref().map(clean) }
+            }
             ServerState::NeedsLogin { fix } => ServerState::NeedsLogin { fix: clean(fix) },
             ServerState::Idle
             | ServerState::Starting
@@ -480,17 +496,28 @@ impl RuntimeShared {
         }
     }
 
+    /// Returns the state as shown within a scope: what the server wrote to stderr may be about another principal.
+    pub(crate) fn visible_state(&self, state: &ServerState, scope: &OwnerScope) -> ServerState {
+        let state = self.without_secrets(state);
+        if self.shows_unowned(scope) { state.with_stderr() } else { state.without_stderr() }
+    }
+
+    /// Returns `true` if what belongs to no call is visible within a scope.
+    pub(crate) fn shows_unowned(&self, scope: &OwnerScope) -> bool {
+        *scope == OwnerScope::All || !self.principals.are_several()
+    }
+
     pub(crate) fn next_session_key(&self) -> u64 {
         self.n_callers.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Derives the identity of a stateless caller: the same for the same owner, in every process. Knowing it
     /// grants no access: data kept under it is returned to its owner only.
-    pub(crate) fn stateless_identity(&self, owner: &Arc<str>) -> Arc<StatelessIdentity> {
+    pub(crate) fn stateless_identity(&self, owner: &Owner) -> Arc<StatelessIdentity> {
         if let Some(last) = self.last_stateless.load_full().filter(|last| last.owner == *owner) {
             return last;
         }
-        let digest = Sha256::digest(format!("stateless {owner}"));
+        let digest = Sha256::digest(format!("stateless {}", owner.as_str()));
         let mut id = [0; 16];
         id.copy_from_slice(&digest[..16]);
         let mut key = [0; 8];
@@ -498,7 +525,7 @@ impl RuntimeShared {
         // The highest bit separates it from counted keys.
         let key = u64::from_le_bytes(key) | 1 << 63;
         let id = caller_id(Uuid::from_bytes(id));
-        let identity = Arc::new(StatelessIdentity { owner: Arc::clone(owner), id, key });
+        let identity = Arc::new(StatelessIdentity { owner: owner.clone(), id, key });
         self.last_stateless.store(Some(Arc::clone(&identity)));
         identity
     }

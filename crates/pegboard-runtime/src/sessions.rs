@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 pub use pegboard_core::call::WorkspaceSource;
+use pegboard_core::owner::Owner;
 use pegboard_core::store::{SessionHandle, SessionRecord, SessionStore, StoreError};
 use serde_json::Value;
 
@@ -102,6 +103,7 @@ pub enum BindOutcome<'a> {
 /// The named sessions.
 ///
 /// ```
+/// use pegboard_core::owner::Owner;
 /// use pegboard_core::store::SessionStore;
 /// use pegboard_runtime::sessions::{CallerContext, SessionError, SessionSettings, SessionRegistry};
 /// use std::{sync::Arc, time::SystemTime};
@@ -109,7 +111,7 @@ pub enum BindOutcome<'a> {
 /// async fn first_call(store: Arc<dyn SessionStore>) -> Result<(), SessionError> {
 ///     let sessions = SessionRegistry::new(store, SessionSettings::default());
 ///     let context = CallerContext { session: Some("budget work"), ..CallerContext::default() };
-///     let entered = sessions.enter(&context, "ann", None, SystemTime::now()).await?;
+///     let entered = sessions.enter(&context, &Owner::new("ann"), None, SystemTime::now()).await?;
 ///     assert_eq!(entered.name, "budget work");
 ///     Ok(())
 /// }
@@ -135,17 +137,17 @@ impl SessionRegistry {
     /// Returns the session of a call, creating it if necessary.
     ///
     /// `connection` is the session previously assigned to the caller's connection. A store failure costs the
-    /// lookup, not the call: the given name is then trusted, with a warning. Data kept by session must
-    /// therefore be checked against the principal as well.
+    /// lookup, not the call: the given name is then trusted, with a warning. Data kept by session is kept by
+    /// owner as well.
     pub async fn enter(
         &self,
         context: &CallerContext<'_>,
-        principal: &str,
+        owner: &Owner,
         connection: Option<&SessionId>,
         now: SystemTime,
     ) -> Result<EnteredSession, SessionError> {
         let lookup =
-            SessionLookup { context, named: SessionRef::of(context.session, connection)?, principal, now };
+            SessionLookup { context, named: SessionRef::of(context.session, connection)?, owner, now };
         let found = with_timeout(self.settings.store_timeout, self.find(&lookup)).await;
         Ok(match found {
             Ok(found) => {
@@ -184,11 +186,10 @@ impl SessionRegistry {
         workspace: &str,
         now: SystemTime,
     ) -> Result<Option<String>, StoreError> {
-        let Some(mut record) = self.store.get(stored.id.clone(), now).await? else { return Ok(None) };
-        // The session may have expired during the call, and its id may belong to another principal by now.
-        if record.principal != stored.principal || record.workspace.as_deref() == Some(workspace) {
+        let found = self.store.get(stored.owner.clone(), stored.id.clone(), now).await?;
+        let Some(mut record) = found.filter(|record| record.workspace.as_deref() != Some(workspace)) else {
             return Ok(None);
-        }
+        };
         record.workspace = Some(workspace.to_owned());
         self.store.put(record, now).await?;
         Ok(Some(workspace.to_owned()))
@@ -197,37 +198,30 @@ impl SessionRegistry {
     async fn find(&self, lookup: &SessionLookup<'_>) -> Result<FoundSession, StoreError> {
         match &lookup.named {
             SessionRef::Unnamed => self.create(lookup, DEFAULT_NAME).await,
-            SessionRef::Connection(id) => match self.find_or_create(lookup, id, DEFAULT_NAME).await? {
-                Some(found) => Ok(found),
-                None => self.create(lookup, DEFAULT_NAME).await,
-            },
-            SessionRef::Id(id) => match self.find_or_create(lookup, id, &format!("Session {id}")).await? {
-                Some(found) => Ok(found),
-                // The id belongs to another principal. To this caller it is an ordinary handle.
-                None => self.find_by_handle(lookup, id.as_str()).await,
-            },
+            SessionRef::Connection(id) => self.find_or_create(lookup, id, DEFAULT_NAME).await,
+            SessionRef::Id(id) => self.find_or_create(lookup, id, &format!("Session {id}")).await,
             SessionRef::Handle(handle) => self.find_by_handle(lookup, handle).await,
         }
     }
 
-    /// Returns the session with this id, creating it if necessary; `None` if the id belongs to another
-    /// principal.
+    /// Returns the session with this id, creating it if necessary.
     async fn find_or_create(
         &self,
         lookup: &SessionLookup<'_>,
         id: &SessionId,
         name: &str,
-    ) -> Result<Option<FoundSession>, StoreError> {
-        for _ in 0..MAX_RETRIES {
-            if let Some(record) = self.store.get(id.to_string(), lookup.now).await? {
-                let is_owned = record.principal == lookup.principal;
-                return Ok(is_owned.then(|| FoundSession { id: id.clone(), record, is_new: false }));
+    ) -> Result<FoundSession, StoreError> {
+        for _ in 0..=MAX_RETRIES {
+            let record = self.store.get(lookup.owner.clone(), id.to_string(), lookup.now).await?;
+            if let Some(record) = record {
+                return Ok(FoundSession { id: id.clone(), record, is_new: false });
             }
+            // A concurrent call may create it first.
             if let Some(created) = self.try_create(lookup, id.clone(), name).await? {
-                return Ok(Some(created));
+                return Ok(created);
             }
         }
-        Ok(None)
+        Err(StoreError::Failed { reason: format!("session {id} exists and cannot be read") })
     }
 
     /// Returns the session of a handle, creating and binding it if necessary.
@@ -249,12 +243,13 @@ impl SessionRegistry {
                 break;
             }
             // A concurrent call bound the same handle first.
-            if let Some(first) = self.store.get(bound.clone(), now).await?.and_then(FoundSession::known) {
-                self.store.remove(created.record.id).await?;
+            let first = self.store.get(lookup.owner.clone(), bound.clone(), now).await?;
+            if let Some(first) = first.and_then(FoundSession::known) {
+                self.store.remove(lookup.owner.clone(), created.record.id).await?;
                 return Ok(first);
             }
             // The handle refers to a session that no longer exists.
-            self.store.remove(bound).await?;
+            self.store.remove(lookup.owner.clone(), bound).await?;
         }
         // A caller that named a workspace once need not repeat it, and one that named none means the default
         // workspace. A handle already taken there keeps its session; if the store fails here, the handle
@@ -286,7 +281,7 @@ impl SessionRegistry {
         let record = SessionRecord {
             id: id.to_string(),
             name: name.to_owned(),
-            principal: lookup.principal.to_owned(),
+            owner: lookup.owner.clone(),
             workspace: None,
             created: lookup.now,
             used: lookup.now,
@@ -329,7 +324,7 @@ impl FoundSession {
 struct SessionLookup<'a> {
     context: &'a CallerContext<'a>,
     named: SessionRef<'a>,
-    principal: &'a str,
+    owner: &'a Owner,
     now: SystemTime,
 }
 
@@ -368,11 +363,7 @@ impl SessionLookup<'_> {
     }
 
     fn handle(&self, workspace: &str, name: &str) -> SessionHandle {
-        SessionHandle {
-            principal: self.principal.to_owned(),
-            workspace: workspace.to_owned(),
-            name: name.to_owned(),
-        }
+        SessionHandle { owner: self.owner.clone(), workspace: workspace.to_owned(), name: name.to_owned() }
     }
 
     fn entered(&self, found: FoundSession, touch_error: Option<&StoreError>) -> EnteredSession {

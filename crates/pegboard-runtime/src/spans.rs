@@ -52,7 +52,7 @@ impl TracePropagator for PassthroughPropagator {
 ///
 /// let info = CallInfo {
 ///     session: "s-20260101120000".into(),
-///     owner: "".into(),
+///     owner: Default::default(),
 ///     operation: "1-1".parse().unwrap(),
 ///     tool: "github__search".into(),
 ///     server: "github".into(),

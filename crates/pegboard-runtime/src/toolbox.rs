@@ -10,6 +10,7 @@ use indexmap::IndexMap;
 use parking_lot::Mutex;
 use pegboard_core::error::{CallError, NotFound};
 use pegboard_core::id::{ServerName, ToolId, ToolboxName};
+use pegboard_core::owner::OwnerScope;
 use pegboard_core::provider::{ProcessInfo, Provider, ServerOffering, ServerState, ToolKind};
 use pegboard_core::settings::ServerSettings;
 use pegboard_json::RawJson;
@@ -201,7 +202,7 @@ impl Toolboxes {
     }
 
     /// Returns the status of every server, in order.
-    pub(crate) fn status(&self, shared: &RuntimeShared) -> Vec<ServerStatus> {
+    pub(crate) fn status(&self, shared: &RuntimeShared, scope: &OwnerScope) -> Vec<ServerStatus> {
         let mut all = Vec::new();
         for (toolbox, contents) in &self.0 {
             for (name, server) in &contents.servers {
@@ -210,7 +211,7 @@ impl Toolboxes {
                     toolbox: toolbox.clone(),
                     server: name.clone(),
                     kind: server.provider.kind(),
-                    state: shared.without_secrets(&server.state.borrow()),
+                    state: shared.visible_state(&server.state.borrow(), scope),
                     process_info: server.provider.process_info(),
                     n_tools: offer.tools.len(),
                     is_stale: offer.is_stale,

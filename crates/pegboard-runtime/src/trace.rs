@@ -1,7 +1,7 @@
 //! Trace records of calls, for people and models to review later.
 //!
-//! A record states the tool, the purpose, the arguments and the outcome of a call. Every part is bounded in
-//! size, and secrets are redacted.
+//! A record states the tool, the purpose and the outcome of a call, and its arguments where payloads are recorded.
+//! Every part is bounded in size, and secrets are redacted.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -31,7 +31,7 @@ const MAX_FILES_BYTES: usize = 16 * 1024;
 ///
 /// ```
 /// use pegboard_runtime::sessions::CallPurpose;
-/// use pegboard_runtime::trace::TracedCall;
+/// use pegboard_runtime::trace::{RecordedPayload, TracedCall};
 /// use serde_json::json;
 /// use std::time::UNIX_EPOCH;
 ///
@@ -44,6 +44,7 @@ const MAX_FILES_BYTES: usize = 16 * 1024;
 ///     mode: Some("read"),
 ///     arguments: arguments.as_object().unwrap(),
 ///     response: None,
+///     payload: RecordedPayload::Full,
 ///     outcome: Ok(()),
 ///     now: UNIX_EPOCH,
 /// };
@@ -65,10 +66,21 @@ pub struct TracedCall<'a> {
     pub arguments: &'a Map<String, Value>,
     /// Structured content of the answer, if any.
     pub response: Option<&'a Value>,
+    /// Treatment of the arguments and of the files in the answer.
+    pub payload: RecordedPayload,
     /// Success, or the failure.
     pub outcome: Result<(), CallFailure<'a>>,
     /// End time.
     pub now: SystemTime,
+}
+
+/// Treatment of arguments and answers in a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordedPayload {
+    /// The arguments are recorded, and the files that the call concerned.
+    Full,
+    /// Neither arguments nor what derives from them or from the answer is recorded.
+    Omitted,
 }
 
 /// Details of a failed call, as far as known.
@@ -98,7 +110,7 @@ impl TracedCall<'_> {
                 "schemaVersion": 1,
                 "tool": {"id": id, "agent": agent, "mode": mode},
                 "context": self.context(session),
-                "input": {"arguments": self.bounded_arguments(), "files": self.files()},
+                "input": self.input(),
                 "outcome": self.outcome(),
             }),
         })
@@ -113,8 +125,20 @@ impl TracedCall<'_> {
             .unwrap_or("unknown")
     }
 
+    fn input(&self) -> Value {
+        match self.payload {
+            RecordedPayload::Full => json!({"arguments": self.bounded_arguments(), "files": self.files()}),
+            RecordedPayload::Omitted => {
+                json!({"arguments": {"omitted": "tracePayloads is off"}, "files": []})
+            }
+        }
+    }
+
     fn content(&self, id: &str) -> String {
         let done = if self.outcome.is_ok() { "Successfully executed" } else { "Failed to execute" };
+        if self.payload == RecordedPayload::Omitted {
+            return truncate_chars(&format!("{done} {id}"), MAX_CONTENT);
+        }
         let text_of = |key: &str| {
             let inner = || member(self.arguments.get("params"), key);
             self.arguments.get(key).and_then(non_blank_text).or_else(|| inner().and_then(non_blank_text))

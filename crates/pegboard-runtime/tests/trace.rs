@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::FutureExt;
 use pegboard_core::call::{Call, Invoker};
+use pegboard_core::owner::OwnerScope;
 use pegboard_core::redact::{Redactor, is_secret_name, redacted};
 use pegboard_core::store::{
     CallLog, CallQuery, CallSummary, FinishedCall, LogBatch, LogEntry, SessionSummary, StoreError,
@@ -15,7 +16,7 @@ use pegboard_core::store::{
 };
 use pegboard_runtime::metrics::{Metrics, MetricsLimits};
 use pegboard_runtime::sessions::CallerContext;
-use pegboard_runtime::trace::{CallFailure, TracedCall};
+use pegboard_runtime::trace::{CallFailure, RecordedPayload, TracedCall};
 use pegboard_runtime::{CallerOptions, Runtime};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
@@ -32,6 +33,7 @@ fn traced_call(arguments: &Value) -> TracedCall<'_> {
         mode: Some("read"),
         arguments,
         response: None,
+        payload: RecordedPayload::Full,
         outcome: Ok(()),
         now: UNIX_EPOCH + Duration::from_millis(1_767_322_845_678),
     }
@@ -360,7 +362,7 @@ impl CallLog for ScriptedLog {
             LogBehaviour::Well => async {
                 self.tools.lock().unwrap().extend(batch.map(|entry| match entry {
                     LogEntry::Call(call) => call.summary.tool.to_string(),
-                    LogEntry::Trace(record) => record.content,
+                    LogEntry::Trace(trace) => trace.record.content,
                 }));
                 Ok(())
             }
@@ -370,7 +372,12 @@ impl CallLog for ScriptedLog {
         }
     }
 
-    fn calls_by_id(&self, _: Vec<String>, _: SystemTime) -> StoreFuture<'_, Vec<FinishedCall>> {
+    fn calls_by_id(
+        &self,
+        _: OwnerScope,
+        _: Vec<String>,
+        _: SystemTime,
+    ) -> StoreFuture<'_, Vec<FinishedCall>> {
         async { Ok(Vec::new()) }.boxed()
     }
 
@@ -378,7 +385,7 @@ impl CallLog for ScriptedLog {
         async { Ok(Vec::new()) }.boxed()
     }
 
-    fn sessions(&self, _: Option<String>, _: usize, _: SystemTime) -> StoreFuture<'_, Vec<SessionSummary>> {
+    fn sessions(&self, _: OwnerScope, _: usize, _: SystemTime) -> StoreFuture<'_, Vec<SessionSummary>> {
         async { Ok(Vec::new()) }.boxed()
     }
 

@@ -223,5 +223,5 @@ pub(crate) fn total_len<const N: usize>(parts: [usize; N]) -> u64 {
 
 /// Returns the accounted size of an output.
 pub(crate) fn output_len(output: &StoredOutput) -> u64 {
-    total_len([output.body.len(), output.content_type.len(), output.tool.len(), output.principal.len()])
+    total_len([output.body.len(), output.content_type.len(), output.tool.len(), output.owner.as_str().len()])
 }

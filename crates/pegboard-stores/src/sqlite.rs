@@ -21,6 +21,7 @@ use std::thread;
 
 use futures_util::FutureExt;
 use parking_lot::Mutex;
+use pegboard_core::owner::{Owner, OwnerScope};
 use pegboard_core::store::{StoreError, StoreFuture};
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 use tokio::sync::{mpsc, oneshot};
@@ -325,6 +326,11 @@ fn sql_integer(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
+/// Returns the owner whose rows a statement selects; null for those of all.
+fn owner_filter(scope: &OwnerScope) -> Option<&str> {
+    scope.only().map(Owner::as_str)
+}
+
 /// Converts a row limit to SQLite's integer type.
 fn sql_limit(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
@@ -369,7 +375,7 @@ mod tests {
             content_type: String::new(),
             tool: String::new(),
             session: "s".to_owned(),
-            principal: String::new(),
+            owner: Owner::local(),
             created: NOW,
             expires: later(),
         }
@@ -389,7 +395,7 @@ mod tests {
         assert_eq!(put_large.unwrap_err().to_string(), "the store is full: no space left on the disk");
         put("small", 1_000).await.unwrap();
         assert_eq!(database.usage().await.unwrap().n_entries, 1);
-        assert_eq!(database.get(OutputHandle("large".to_owned()), NOW).await.unwrap(), None);
+        assert_eq!(database.get(OwnerScope::All, OutputHandle("large".to_owned()), NOW).await.unwrap(), None);
     }
 
     #[tokio::test]

@@ -56,6 +56,8 @@ pub struct InboundRequest {
     pub request: Request,
     /// The local request it belongs to, if the transport can tell.
     pub related_request: Option<Id>,
+    /// HTTP headers of the request; empty for transports without headers.
+    pub headers: HeaderMap,
     /// The connection to the peer. A weak handle: it does not keep the connection alive.
     pub connection: WeakConnection,
 }
@@ -314,8 +316,8 @@ impl Connection {
     }
 
     /// Handles a message of the peer. Requests run in tasks of their own.
-    pub(crate) async fn receive(&self, message: Message) {
-        self.0.receive(message, None).await;
+    pub(crate) async fn receive(&self, message: Message, headers: HeaderMap) {
+        self.0.receive(message, None, headers).await;
     }
 
     /// Closes the connection: pending requests fail, and requests of the peer are aborted.
@@ -324,8 +326,8 @@ impl Connection {
     }
 
     /// Begins a request of the peer, which the caller drives.
-    pub(crate) fn begin(&self, request: Request) -> Result<InboundCall, RpcError> {
-        self.0.begin(request)
+    pub(crate) fn begin(&self, request: Request, headers: HeaderMap) -> Result<InboundCall, RpcError> {
+        self.0.begin(request, headers)
     }
 
     /// Sends a request. Ids and progress tokens on the wire are the connection's own.
@@ -563,7 +565,8 @@ async fn dispatch(
                 strong.handle_notification(notification, arrival.about, &*handler);
             }
             TransportEvent::Message(Message::Request(request)) => {
-                let rejection = strong.serve(request, arrival.about, &handler);
+                let from = (arrival.about, arrival.headers);
+                let rejection = strong.serve(request, from, &handler);
                 drop(strong);
                 if let Some(rejection) = rejection {
                     let _ = outbound.send(rejection).await;
@@ -692,7 +695,12 @@ impl ConnectionShared {
     }
 
     /// Handles a message that arrived over HTTP; `related_request` is the request that owns its stream.
-    pub(crate) async fn receive(self: &Arc<Self>, message: Message, related_request: Option<Id>) {
+    pub(crate) async fn receive(
+        self: &Arc<Self>,
+        message: Message,
+        related_request: Option<Id>,
+        headers: HeaderMap,
+    ) {
         let Some(HandlerRef(handler)) = &self.handler else { return };
         if let Some(trace) = &self.trace {
             trace.message_received(&message);
@@ -703,7 +711,7 @@ impl ConnectionShared {
                 self.handle_notification(notification, related_request, &**handler);
             }
             Message::Request(request) => {
-                let rejection = self.serve(request, related_request, handler);
+                let rejection = self.serve(request, (related_request, headers), handler);
                 if let Some(rejection) = rejection {
                     let _ = self.outbound.send(rejection).await;
                 }
@@ -796,14 +804,14 @@ impl ConnectionShared {
         Some(ended)
     }
 
-    fn begin(self: &Arc<Self>, request: Request) -> Result<InboundCall, RpcError> {
+    fn begin(self: &Arc<Self>, request: Request, headers: HeaderMap) -> Result<InboundCall, RpcError> {
         let Some(HandlerRef(handler)) = &self.handler else { return Err(RpcError::handler_panicked()) };
         let id = request.id.clone();
         if let Some(rejection) = self.rejection_for(&id) {
             return Err(rejection);
         }
         let connection = WeakConnection { shared: Arc::downgrade(self) };
-        let inbound = InboundRequest { request, related_request: None, connection };
+        let inbound = InboundRequest { request, related_request: None, headers, connection };
         let work = catch_unwind(AssertUnwindSafe(|| handler.request(inbound)));
         let work = work.map_err(|_panic| RpcError::handler_panicked())?;
         let (abort, registration) = future::AbortHandle::new_pair();
@@ -817,7 +825,7 @@ impl ConnectionShared {
     fn serve(
         self: &Arc<Self>,
         request: Request,
-        related_request: Option<Id>,
+        (related_request, headers): (Option<Id>, HeaderMap),
         handler: &Arc<dyn InboundHandler>,
     ) -> Option<Letter> {
         let id = request.id.clone();
@@ -827,7 +835,7 @@ impl ConnectionShared {
             return Some(answer(id, Err(rejection)));
         }
         let connection = Connection(Arc::clone(self)).downgrade();
-        let inbound = InboundRequest { request, related_request, connection };
+        let inbound = InboundRequest { request, related_request, headers, connection };
         // A panic in the handler costs only this request.
         let work = match catch_unwind(AssertUnwindSafe(|| handler.request(inbound))) {
             Ok(work) => work,

@@ -70,12 +70,14 @@ pub struct Arrival {
     pub event: TransportEvent,
     /// The local request that owns the stream it arrived on, for transports with a stream per request.
     pub about: Option<Id>,
+    /// HTTP headers of the message, for transports that have them.
+    pub headers: HeaderMap,
 }
 
 impl Arrival {
     /// Creates an arrival on a stream shared by all requests.
     pub fn new(event: TransportEvent) -> Self {
-        Self { event, about: None }
+        Self { event, about: None, headers: HeaderMap::new() }
     }
 
     /// Creates an arrival of a message on a stream shared by all requests.
@@ -87,6 +89,13 @@ impl Arrival {
     #[must_use]
     pub fn about(mut self, id: Option<Id>) -> Self {
         self.about = id;
+        self
+    }
+
+    /// Sets the HTTP headers.
+    #[must_use]
+    pub fn with_headers(mut self, headers: HeaderMap) -> Self {
+        self.headers = headers;
         self
     }
 }

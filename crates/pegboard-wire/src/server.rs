@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt, ready};
+use http::HeaderMap;
 use tokio::sync::broadcast;
 
 use crate::connection::{Connection, ConnectionLimits, ConnectionRole};
@@ -107,6 +108,8 @@ pub struct ServerRequest {
     pub input_responses: Option<RawJson>,
     /// The state sent with an earlier [`ServiceReply::InputRequired`].
     pub state: Option<Bytes>,
+    /// HTTP headers of the request; empty for transports without headers.
+    pub headers: Arc<HeaderMap>,
     /// The client, for notifications and requests while this request is in progress.
     pub peer: Peer,
 }

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use pegboard_config::{Configuration, ServerEntry, ToolboxConfig};
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::id::{ServerName, ToolboxName};
+use pegboard_core::owner::Principals;
 use pegboard_core::provider::{LocalProvider, Provider, ToolKind};
 use pegboard_core::settings::ServerSettings;
 use pegboard_core::settings::cache::{CacheBackend, CacheSettings};
@@ -128,10 +129,11 @@ pub async fn start(
 ) -> Result<App, AppError> {
     let metrics = Arc::new(Metrics::new(MetricsLimits::default()));
     let stores = Stores::open(options.state.as_deref(), &configuration.cache);
+    let principals = Principals::default();
     let factory = ProviderFactory {
         fallback: options.fallback,
         has_no_listings: AtomicBool::new(stores.is_new),
-        ..ProviderFactory::new(options.servers, Arc::clone(&stores.database) as _)
+        ..ProviderFactory::new(options.servers, principals.clone(), Arc::clone(&stores.database) as _)
     };
     let secrets = KnownSecrets::default();
     let known = secrets.add(&configuration.secrets, telemetry);
@@ -145,6 +147,7 @@ pub async fn start(
     });
     let builder = Runtime::builder()
         .plan(plan.secrets(known))
+        .principals(principals)
         .observe(Arc::new(EventLogger))
         .observe(Arc::clone(&metrics) as _)
         .spans(telemetry.spans());
@@ -241,9 +244,9 @@ struct ProviderFactory {
 }
 
 impl ProviderFactory {
-    fn new(servers: PoolOptions, catalogue: Arc<dyn CatalogueStore>) -> Self {
+    fn new(servers: PoolOptions, principals: Principals, catalogue: Arc<dyn CatalogueStore>) -> Self {
         Self {
-            pool: ServerPool::new(servers),
+            pool: ServerPool::new(servers).shared_by(principals),
             catalogue,
             has_no_listings: AtomicBool::new(false),
             clock: WallClock::start(),

@@ -103,7 +103,8 @@ impl McpServerSettings {
             },
             ..ResolvedMcpServer::new(name, target)
         };
-        if !connection.is_shared && tools.cache_scope == CacheScope::Global {
+        let is_private = matches!(tools.cache_scope, CacheScope::Tenant | CacheScope::Session);
+        if !connection.is_shared && !is_private {
             // Sessions with their own instances must not share results.
             tools.cache_scope = CacheScope::Session;
         }

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::response::Response;
-use pegboard_runtime::event::{CallInfo, RuntimeEvent};
+use pegboard_core::owner::OwnerScope;
+use pegboard_runtime::Runtime;
+use pegboard_runtime::event::{CallInfo, RuntimeEvent, ServerStart};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{broadcast, mpsc};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::ApiScope;
 use super::extract::{QueryParams, ResponseFormat};
 use super::problem::ApiProblem;
 use super::state::SharedApiState;
@@ -33,9 +34,11 @@ pub(super) async fn listen(
 ) -> Result<Response, ApiProblem> {
     let kinds = query.kinds.map(|kinds| kinds.split(',').map(|kind| kind.trim().to_owned()).collect());
     check_kinds(kinds.as_ref())?;
-    let events = state.runtime()?.events().subscribe();
+    let runtime = state.runtime()?.clone();
+    let events = runtime.events().subscribe();
     let (sender, receiver) = mpsc::channel(STREAM_BUFFER);
-    let forwarding = forward(events, kinds, state.scope.clone(), sender);
+    let visibility = EventVisibility { runtime, scope: state.scope.clone() };
+    let forwarding = forward(events, kinds, visibility, sender);
     let format = if format == ResponseFormat::Lines { ResponseFormat::Lines } else { ResponseFormat::Events };
     let work = AbortOnDropHandle::new(tokio::spawn(forwarding));
     Ok(stream_response(format, receiver, work, state.options.keep_alive))
@@ -59,22 +62,17 @@ fn check_kinds(kinds: Option<&HashSet<String>>) -> Result<(), ApiProblem> {
 async fn forward(
     mut events: broadcast::Receiver<RuntimeEvent>,
     kinds: Option<HashSet<String>>,
-    scope: ApiScope,
+    visibility: EventVisibility,
     sender: mpsc::Sender<StreamItem>,
 ) {
     loop {
         let item = match events.recv().await {
             Ok(event) => {
                 let kind = kind(&event);
-                let is_visible = match (subject(&event), &event) {
-                    (Some(call), _) => scope.includes(&call.owner),
-                    // The event does not record its caller.
-                    (None, RuntimeEvent::Corrected { .. }) => scope == ApiScope::All,
-                    (None, _) => true,
-                };
-                if !is_visible || kinds.as_ref().is_some_and(|kinds| !kinds.contains(kind)) {
+                if kinds.as_ref().is_some_and(|kinds| !kinds.contains(kind)) {
                     continue;
                 }
+                let Some(event) = visibility.visible(event) else { continue };
                 StreamItem::new(kind, event_json(&event))
             }
             Err(broadcast::error::RecvError::Lagged(n_missed)) => {
@@ -86,6 +84,39 @@ async fn forward(
         if sender.send(item).await.is_err() {
             return;
         }
+    }
+}
+
+/// Visibility of events within a scope.
+struct EventVisibility {
+    runtime: Runtime,
+    scope: OwnerScope,
+}
+
+impl EventVisibility {
+    /// Returns the part of an event that is visible, if any.
+    fn visible(&self, event: RuntimeEvent) -> Option<RuntimeEvent> {
+        if let Some(call) = subject(&event) {
+            return self.scope.includes(&call.owner).then_some(event);
+        }
+        let shows_unowned = self.runtime.shows_unowned(&self.scope);
+        Some(match event {
+            // The event does not record its caller.
+            RuntimeEvent::Corrected { .. } if self.scope != OwnerScope::All => return None,
+            RuntimeEvent::Server { toolbox, server, state } => {
+                let state = if shows_unowned { state.with_stderr() } else { state.without_stderr() };
+                RuntimeEvent::Server { toolbox, server, state }
+            }
+            // The errors may tell what a server wrote.
+            RuntimeEvent::Started { servers } if !shows_unowned => {
+                let without_reason = |start: ServerStart| {
+                    let error = start.error.map(|_| "the server did not start".to_owned());
+                    ServerStart { error, ..start }
+                };
+                RuntimeEvent::Started { servers: servers.into_iter().map(without_reason).collect() }
+            }
+            other => other,
+        })
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use pegboard_core::owner::{Owner, OwnerScope};
 use pegboard_core::store::{CallLog, CallQuery, CallSummary, FinishedCall, TraceQuery, TraceRecord};
 use pegboard_json::RawJson;
 use pegboard_runtime::{CallId, CallStatus, Runtime, logged_operation};
@@ -23,6 +24,7 @@ const MAX_DEPTH: usize = 32;
 pub(super) struct CallListItem {
     pub(super) id: String,
     pub(super) session: String,
+    pub(super) owner: Owner,
     pub(super) started: SystemTime,
     pub(super) source: CallSource,
     json: Value,
@@ -51,8 +53,8 @@ impl CallListItem {
             "startedAt": unix_millis(started),
             "durationMs": duration_millis(call.running_for),
         });
-        let (id, session) = (call.trace.to_string(), call.session);
-        Self { id, session, started, source: CallSource::Running(call.id), json }
+        let (id, session, owner) = (call.trace.to_string(), call.session, call.owner);
+        Self { id, session, owner, started, source: CallSource::Running(call.id), json }
     }
 
     fn finished(call: CallSummary) -> Self {
@@ -72,8 +74,8 @@ impl CallListItem {
         if let Some(error) = &call.error {
             json["error"] = error.as_str().into();
         }
-        let (id, session) = (call.id, call.session.to_string());
-        Self { id, session, started: call.started, source: CallSource::History, json }
+        let (id, session, owner) = (call.id, call.session.to_string(), call.owner);
+        Self { id, session, owner, started: call.started, source: CallSource::History, json }
     }
 }
 
@@ -99,7 +101,6 @@ impl ApiState {
         let running = self.api.runtime.as_ref().map(Runtime::calls).unwrap_or_default();
         let mut calls: Vec<CallListItem> =
             running.into_iter().filter(is_match).map(|call| CallListItem::running(call, now)).collect();
-        let query = CallQuery { owner: self.scope.owner(), ..query };
         let finished = self.call_log().await?.calls(query, now).await?;
         // A call that has finished meanwhile is in the store.
         calls.retain(|item| finished.iter().all(|call| call.id != item.id));
@@ -121,7 +122,7 @@ impl ApiState {
             running.map(|found| found.map(|operation| RawJson::of(&operation))).collect();
         let finished = items.iter().zip(&running).filter(|(_, running)| running.is_none());
         let ids = finished.map(|(item, _)| item.id.clone()).collect();
-        let finished = self.call_log().await?.calls_by_id(ids, self.now()).await?;
+        let finished = self.call_log().await?.calls_by_id(self.scope.clone(), ids, self.now()).await?;
         let mut finished: HashMap<String, FinishedCall> =
             finished.into_iter().map(|call| (call.summary.id.clone(), call)).collect();
         let operations = items
@@ -131,12 +132,17 @@ impl ApiState {
         Ok(operations.collect())
     }
 
-    /// Returns the trace records of a named session, newest first.
-    pub(super) async fn records(&self, session: &str) -> Result<Vec<TraceRecord>, ApiProblem> {
+    /// Returns the trace records of a named session within a scope, newest first.
+    pub(super) async fn records(
+        &self,
+        scope: OwnerScope,
+        session: &str,
+    ) -> Result<Vec<TraceRecord>, ApiProblem> {
         if self.api.call_log.is_none() {
             return Ok(Vec::new());
         }
-        let query = TraceQuery { session: Some(session.to_owned()), limit: MAX_RECORDS, workspace: None };
+        let session = Some(session.to_owned());
+        let query = TraceQuery { scope, workspace: None, session, limit: MAX_RECORDS };
         Ok(self.call_log().await?.traces(query).await?)
     }
 }

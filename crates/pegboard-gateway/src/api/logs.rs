@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use axum::extract::{Path, State};
 use axum::response::Response;
+use pegboard_core::owner::OwnerScope;
 use pegboard_core::server_log::ServerLogLine;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{broadcast, mpsc};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::ApiScope;
 use super::extract::{QueryParams, ResponseFormat};
 use super::problem::ApiProblem;
 use super::state::{ApiState, SharedApiState};
@@ -34,7 +34,7 @@ pub(super) async fn read(
     format: ResponseFormat,
     QueryParams(query): QueryParams<LogsQuery>,
 ) -> Result<Response, ApiProblem> {
-    if state.scope != ApiScope::All {
+    if state.scope != OwnerScope::All {
         let problem = ApiProblem::not_permitted("server logs may contain data of other principals");
         return Err(problem.hint("run `pegboard logs` as the user who runs the gateway"));
     }

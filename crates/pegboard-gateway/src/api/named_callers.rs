@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use pegboard_core::owner::Owner;
 use pegboard_runtime::Caller;
 use tokio::time::Instant;
 
@@ -16,9 +17,9 @@ const MAX_IDLE: Duration = Duration::from_hours(1);
 /// Maximum length of a name, in bytes.
 const MAX_NAME_BYTES: usize = 128;
 
-/// Callers by principal and name.
+/// Callers by owner and name.
 #[derive(Default)]
-pub(super) struct NamedCallers(Mutex<HashMap<(String, String), NamedCaller>>);
+pub(super) struct NamedCallers(Mutex<HashMap<(Owner, String), NamedCaller>>);
 
 struct NamedCaller {
     caller: Caller,
@@ -29,7 +30,7 @@ impl NamedCallers {
     /// Returns the caller with this name; creates one if there is none or it has expired.
     pub(super) fn get_or_create(
         &self,
-        principal: &str,
+        owner: &Owner,
         name: &str,
         new: impl FnOnce() -> Caller,
     ) -> Result<Caller, ApiProblem> {
@@ -38,7 +39,7 @@ impl NamedCallers {
             return Err(ApiProblem::bad_request(problem).at("$.session"));
         }
         let now = Instant::now();
-        let key = (principal.to_owned(), name.to_owned());
+        let key = (owner.clone(), name.to_owned());
         let (caller, evicted) = {
             let mut callers = self.0.lock();
             let is_expired = |entry: &NamedCaller| now.duration_since(entry.used) > MAX_IDLE;

@@ -43,7 +43,7 @@ pub(super) async fn list(
     QueryParams(params): QueryParams<OutputsQuery>,
 ) -> Result<Response, ApiProblem> {
     let n_most = params.limit.unwrap_or(DEFAULT_LIMIT).min(MAX_LIMIT);
-    let query = OutputQuery { principal: state.scope.owner(), limit: n_most };
+    let query = OutputQuery { scope: state.scope.clone(), limit: n_most };
     let outputs = store(&state)?.list(query, state.now()).await?.into_iter().map(|output| {
         json!({
             "handle": output.handle,
@@ -190,7 +190,7 @@ pub(super) async fn remove(
     Path(handle): Path<String>,
 ) -> Result<StatusCode, ApiProblem> {
     fetch(&state, &handle).await?;
-    store(&state)?.remove(OutputHandle(handle)).await?;
+    store(&state)?.remove(state.scope.clone(), OutputHandle(handle)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -200,8 +200,9 @@ fn store(state: &ApiState) -> Result<&Arc<dyn OutputStore>, ApiProblem> {
 
 /// Returns a stored output if the principal may read it. Outputs of other principals are reported as missing.
 async fn fetch(state: &ApiState, handle: &str) -> Result<StoredOutput, ApiProblem> {
-    let output = store(state)?.get(OutputHandle(handle.to_owned()), state.now()).await?;
-    output.filter(|output| state.scope.includes(&output.principal)).ok_or_else(|| {
+    let key = OutputHandle(handle.to_owned());
+    let output = store(state)?.get(state.scope.clone(), key, state.now()).await?;
+    output.ok_or_else(|| {
         let shown: String = handle.chars().take(100).collect();
         ApiProblem::not_found(format!("no output '{shown}': it may have expired"))
             .hint("GET /api/outputs lists stored outputs")

@@ -3,12 +3,12 @@
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use pegboard_core::owner::OwnerScope;
 use pegboard_core::provider::ServerState;
 use pegboard_runtime::event::RuntimeEvent;
 use pegboard_runtime::metrics::CONTENT_TYPE;
 use serde_json::{Value, json};
 
-use super::ApiScope;
 use super::problem::ApiProblem;
 use super::state::{ApiState, SharedApiState};
 use super::stream::{duration_millis, json_response, unix_millis};
@@ -63,7 +63,7 @@ pub(super) async fn status(State(state): SharedApiState) -> Result<Response, Api
         "addresses": api.info.addresses,
         "calls": {"inFlight": calls, "suspended": n_suspended(&state)},
         "callers": callers,
-        "servers": server_counts(runtime.servers().into_iter().map(|server| server.state)),
+        "servers": server_counts(runtime.servers(&state.scope).into_iter().map(|server| server.state)),
         "tools": runtime.catalogue().tools().len(),
     })))
 }
@@ -71,7 +71,7 @@ pub(super) async fn status(State(state): SharedApiState) -> Result<Response, Api
 /// Number of suspended calls. Their owners are unknown, so only an unrestricted scope sees it.
 fn n_suspended(state: &ApiState) -> Option<usize> {
     let runtime = state.api.runtime.as_ref()?;
-    (state.scope == ApiScope::All).then(|| runtime.suspended_calls().len())
+    (state.scope == OwnerScope::All).then(|| runtime.suspended_calls().len())
 }
 
 fn server_counts(states: impl Iterator<Item = ServerState>) -> Value {

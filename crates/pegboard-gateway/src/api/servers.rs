@@ -12,7 +12,7 @@ use super::stream::{duration_millis, json_response};
 
 /// `GET /api/servers`
 pub(super) async fn list(State(state): SharedApiState) -> Result<Response, ApiProblem> {
-    let servers: Vec<Value> = state.runtime()?.servers().iter().map(server_json).collect();
+    let servers: Vec<Value> = state.runtime()?.servers(&state.scope).iter().map(server_json).collect();
     Ok(json_response(json!({"servers": servers})))
 }
 
@@ -21,7 +21,7 @@ pub(super) async fn open(
     State(state): SharedApiState,
     Path((toolbox, server)): Path<(String, String)>,
 ) -> Result<Response, ApiProblem> {
-    let status = state.runtime()?.open_server(&toolbox, &server).await?;
+    let status = state.runtime()?.open_server(&state.scope, &toolbox, &server).await?;
     Ok(json_response(server_json(&status)))
 }
 
@@ -47,7 +47,7 @@ fn server_json(status: &ServerStatus) -> Value {
         }
     }
     let (error, hint) = match &status.state {
-        ServerState::Failed { why, fix } => (Some(why), Some(fix)),
+        ServerState::Failed { why, fix, stderr: _ } => (Some(why), Some(fix)),
         ServerState::NeedsLogin { fix } => (None, Some(fix)),
         ServerState::Idle
         | ServerState::Starting

@@ -5,10 +5,11 @@ use std::collections::HashSet;
 
 use axum::extract::{Path, State};
 use axum::response::Response;
+use pegboard_core::owner::{Owner, OwnerScope};
 use pegboard_core::store::{CallQuery, SessionRecord, SessionSummary};
 use pegboard_json::RawJson;
 use pegboard_runtime::optree::AccountingScope;
-use pegboard_runtime::{CallStatus, Caller, CallerOptions, Runtime};
+use pegboard_runtime::{CallStatus, Caller, Runtime};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -37,6 +38,7 @@ pub(super) struct SessionsQuery {
 /// A session in a list.
 struct SessionListItem {
     id: String,
+    owner: Owner,
     last_used: u64,
     json: Value,
     is_named: bool,
@@ -58,7 +60,8 @@ pub(super) async fn one(
     State(state): SharedApiState,
     Path(requested): Path<String>,
 ) -> Result<Response, ApiProblem> {
-    let SessionListItem { id, json, is_named, .. } = find_session(&state, &requested).await?;
+    let SessionListItem { id, owner, json, is_named, .. } = find_session(&state, &requested).await?;
+    let scope = OwnerScope::Only(owner);
     let base = RawJson::from(json);
     let live = if is_named { Vec::new() } else { live_callers(&state) };
     let session_json = match live.iter().find(|caller| caller.id() == id) {
@@ -69,7 +72,7 @@ pub(super) async fn one(
         }
         None if is_named => base,
         None => {
-            let operations = past_operations(&state, &id).await?;
+            let operations = past_operations(&state, scope.clone(), &id).await?;
             let entries: Vec<Value> =
                 operations.iter().flat_map(|operation| accounting(&operation.to_value())).collect();
             let turns = RawJson::of(&[
@@ -79,24 +82,39 @@ pub(super) async fn one(
             base.with("tree", &tree).with("accounting", &RawJson::of(&entries))
         }
     };
-    let records = if is_named { state.records(&id).await? } else { Vec::new() };
+    let records = if is_named { state.records(scope, &id).await? } else { Vec::new() };
     let session_json = session_json.with("records", &RawJson::of(&records));
     Ok(json_response(RawJson::empty_object().with("session", &session_json)))
 }
 
 /// Returns the full records of a past session's calls, oldest first; if there are too many, the newest ones.
-async fn past_operations(state: &ApiState, session: &str) -> Result<Vec<RawJson>, ApiProblem> {
-    let query = CallQuery { session: Some(session.to_owned()), limit: MAX_CALLS, ..CallQuery::default() };
+async fn past_operations(
+    state: &ApiState,
+    scope: OwnerScope,
+    session: &str,
+) -> Result<Vec<RawJson>, ApiProblem> {
+    let session = Some(session.to_owned());
+    let query = CallQuery { session, ..CallQuery::newest(scope, MAX_CALLS) };
     let mut calls = state.call_history(query).await?;
     calls.reverse();
     state.operations(&calls).await
 }
 
-/// Finds a session by its id or an unambiguous id prefix.
+/// Finds a session by its id or an unambiguous id prefix. Principals may have sessions with equal ids:
+/// `PRINCIPAL:ID` is that of one of them.
 async fn find_session(state: &ApiState, requested: &str) -> Result<SessionListItem, ApiProblem> {
     let mut sessions = list_sessions(state).await?;
-    if let Some(at) = sessions.iter().position(|session| session.id == requested) {
-        return Ok(sessions.swap_remove(at));
+    let (principal, requested) =
+        requested.rsplit_once(':').map_or((None, requested), |(principal, id)| (Some(principal), id));
+    sessions.retain(|session| principal.is_none_or(|name| session.owner.principal() == name));
+    let exact = sessions.iter().position(|session| session.id == requested);
+    if let Some(at) = exact {
+        let session = sessions.swap_remove(at);
+        let other = sessions.iter().find(|other| other.id == requested && other.owner != session.owner);
+        let Some(other) = other else { return Ok(session) };
+        let names = [&session, other].map(|session| format!("{}:{requested}", session.owner.principal()));
+        return Err(ApiProblem::not_found(format!("several principals have a session '{requested}'"))
+            .hint(format!("ask for one of them, such as {}", names.join(" or "))));
     }
     let matches_prefix = |id: &str| {
         id.starts_with(requested)
@@ -124,7 +142,7 @@ fn live_callers(state: &ApiState) -> Vec<Caller> {
 /// Returns all visible sessions, most recently used first.
 async fn list_sessions(state: &ApiState) -> Result<Vec<SessionListItem>, ApiProblem> {
     let now = state.now();
-    let past = state.call_log().await?.sessions(state.scope.owner(), MAX_LIMIT, now).await?;
+    let past = state.call_log().await?.sessions(state.scope.clone(), MAX_LIMIT, now).await?;
     let live = live_callers(state);
     let is_live = |id: &str| live.iter().find(|caller| caller.id() == id);
     let calls = state.api.runtime.as_ref().map(Runtime::calls).unwrap_or_default();
@@ -139,10 +157,8 @@ async fn list_sessions(state: &ApiState) -> Result<Vec<SessionListItem>, ApiProb
         }
     }
     if let Some(store) = &state.api.sessions {
-        let named = store.list(MAX_LIMIT, now).await?;
-        sessions.extend(
-            named.into_iter().filter(|named| state.scope.includes(&named.principal)).map(from_record),
-        );
+        let named = store.list(state.scope.clone(), MAX_LIMIT, now).await?;
+        sessions.extend(named.into_iter().map(from_record));
     }
     for session in &mut sessions {
         // Nested calls are part of their parent.
@@ -161,7 +177,7 @@ fn from_history(past: &SessionSummary, caller: Option<&Caller>) -> SessionListIt
     let last_used = unix_millis(past.used);
     let mut json = json!({
         "id": past.id,
-        "principal": CallerOptions::principal_of(&past.owner),
+        "principal": past.owner.principal(),
         "startedAt": unix_millis(past.started),
         "usedAt": last_used,
         "calls": past.n_calls,
@@ -171,7 +187,7 @@ fn from_history(past: &SessionSummary, caller: Option<&Caller>) -> SessionListIt
     if let Some(caller) = caller {
         json["totals"] = json!(caller.tree().totals());
     }
-    SessionListItem { id: past.id.clone(), last_used, json, is_named: false }
+    SessionListItem { id: past.id.clone(), owner: past.owner.clone(), last_used, json, is_named: false }
 }
 
 /// A live caller without finished calls.
@@ -179,7 +195,7 @@ fn from_caller(caller: &Caller) -> SessionListItem {
     let started = unix_millis(caller.tree().info().started);
     let json = json!({
         "id": caller.id(),
-        "principal": caller.principal(),
+        "principal": caller.owner().principal(),
         "startedAt": started,
         "usedAt": started,
         "calls": 0,
@@ -187,7 +203,8 @@ fn from_caller(caller: &Caller) -> SessionListItem {
         "live": true,
         "totals": caller.tree().totals(),
     });
-    SessionListItem { id: caller.id().to_owned(), last_used: started, json, is_named: false }
+    let (id, owner) = (caller.id().to_owned(), caller.owner().clone());
+    SessionListItem { id, owner, last_used: started, json, is_named: false }
 }
 
 /// A named session.
@@ -196,7 +213,7 @@ fn from_record(record: SessionRecord) -> SessionListItem {
     let mut json = json!({
         "id": record.id,
         "name": record.name,
-        "principal": CallerOptions::principal_of(&record.principal),
+        "principal": record.owner.principal(),
         "startedAt": unix_millis(record.created),
         "usedAt": last_used,
         "live": false,
@@ -204,5 +221,5 @@ fn from_record(record: SessionRecord) -> SessionListItem {
     if let Some(workspace) = record.workspace {
         json["workspace"] = workspace.into();
     }
-    SessionListItem { id: record.id, last_used, json, is_named: true }
+    SessionListItem { id: record.id, owner: record.owner, last_used, json, is_named: true }
 }

@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use pegboard_core::call::ToolRef;
 use pegboard_core::id::{ServerName, ToolId, ToolName, ToolboxName};
+use pegboard_core::owner::{Owner, OwnerScope};
 use pegboard_runtime::{Caller, CallerOptions, OutputRetention, Runtime, SessionMode};
 use pegboard_wire::http::server::HttpServerOptions;
 
@@ -14,13 +15,16 @@ use super::{Api, ApiScope};
 /// The API as one principal sees it.
 pub(super) struct ApiState {
     pub(super) api: Api,
-    pub(super) scope: ApiScope,
+    /// Owners whose data is visible.
+    pub(super) scope: OwnerScope,
+    /// Owner of the calls.
+    owner: Owner,
     pub(super) options: HttpServerOptions,
 }
 
 impl ApiState {
-    pub(super) fn new(api: Api, scope: ApiScope, options: HttpServerOptions) -> Self {
-        Self { api, scope, options }
+    pub(super) fn new(api: Api, scope: &ApiScope, options: HttpServerOptions) -> Self {
+        Self { api, scope: scope.owners(), owner: scope.owner(), options }
     }
 
     /// Returns the runtime.
@@ -38,7 +42,7 @@ impl ApiState {
         let runtime = self.runtime()?;
         let new = || {
             runtime.caller(CallerOptions {
-                principal: self.scope.principal().to_owned(),
+                owner: self.owner.clone(),
                 session_mode: SessionMode::AllOpen,
                 output_retention: OutputRetention::UntilExpiry,
                 ..CallerOptions::default()
@@ -46,7 +50,7 @@ impl ApiState {
         };
         match session {
             None => Ok(new()),
-            Some(session) => self.api.named_callers.get_or_create(self.scope.principal(), session, new),
+            Some(session) => self.api.named_callers.get_or_create(&self.owner, session, new),
         }
     }
 

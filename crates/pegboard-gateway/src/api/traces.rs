@@ -2,6 +2,7 @@
 
 use axum::extract::{Path, State};
 use axum::response::Response;
+use pegboard_core::owner::OwnerScope;
 use pegboard_core::store::CallQuery;
 use pegboard_json::RawJson;
 use serde::Deserialize;
@@ -32,7 +33,7 @@ pub(super) async fn list(
     QueryParams(params): QueryParams<TracesQuery>,
 ) -> Result<Response, ApiProblem> {
     let n_most = params.limit.unwrap_or(DEFAULT_LIMIT).min(MAX_LIMIT);
-    let query = CallQuery { session: params.session, limit: n_most, ..CallQuery::default() };
+    let query = CallQuery { session: params.session, ..CallQuery::newest(state.scope.clone(), n_most) };
     let calls = state.call_history(query).await?;
     let traces: Vec<Value> = calls.into_iter().map(CallListItem::into_json).collect();
     Ok(json_response(json!({"traces": traces})))
@@ -48,7 +49,10 @@ pub(super) async fn one(
     let operation = state.operations(std::slice::from_ref(&item)).await?.pop().ok_or_else(missing)?;
     let value = operation.to_value();
     let records = match value["attributes"]["session"].as_str() {
-        Some(session) => records_during(&value, state.records(session).await?),
+        Some(session) => {
+            let scope = OwnerScope::Only(item.owner.clone());
+            records_during(&value, state.records(scope, session).await?)
+        }
         None => Vec::new(),
     };
     let trace = RawJson::from(json!({"traceId": item.id, "session": item.session}))
@@ -62,11 +66,12 @@ pub(super) async fn one(
 async fn find(state: &ApiState, requested: &str) -> Result<CallListItem, ApiProblem> {
     let requested = requested.to_ascii_lowercase();
     if requested == "last" {
-        let query = CallQuery { limit: 1, ..CallQuery::default() };
+        let query = CallQuery::newest(state.scope.clone(), 1);
         let newest = state.call_history(query).await?.into_iter().next();
         return newest.ok_or_else(|| ApiProblem::not_found("no calls yet"));
     }
-    let query = CallQuery { id_prefix: Some(requested.clone()), limit: 2, ..CallQuery::default() };
+    let id_prefix = Some(requested.clone());
+    let query = CallQuery { id_prefix, ..CallQuery::newest(state.scope.clone(), 2) };
     let mut found = state.call_history(query).await?.into_iter();
     match (found.next(), found.next()) {
         (Some(item), None) => Ok(item),

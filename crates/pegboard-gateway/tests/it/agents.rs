@@ -7,6 +7,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use pegboard_core::call::ValidCall;
 use pegboard_core::entry::{ToolAnnotations, ToolEntry};
 use pegboard_core::output::Output;
+use pegboard_core::owner::OwnerScope;
+use pegboard_core::settings::RuntimeSettings;
 use pegboard_core::store::{
     CallLog, CallQuery, CallSummary, FinishedCall, LogBatch, SessionStore, SessionSummary, StoreError,
     StoreFuture, TraceQuery, TraceRecord,
@@ -411,15 +413,21 @@ async fn results_pass_unchanged_except_for_the_session_note() {
     insta::assert_snapshot!(second, @r#"{"content":[],"odd":1.5,"_meta":{"own":true,"pegboard/session":{"sessionId":"s-20200102030405","workspaceId":"default","workspaceSource":"default"}}}"#);
 }
 
-async fn trace_records(era: Era, calls: Vec<Value>) -> Vec<TraceRecord> {
+fn all_traces() -> TraceQuery {
+    TraceQuery { scope: OwnerScope::All, workspace: None, session: None, limit: 100 }
+}
+
+async fn trace_records(era: Era, calls: Vec<Value>, trace_payloads: bool) -> Vec<TraceRecord> {
     let traces = Arc::new(Database::in_memory());
-    let runtime = runtime_builder().call_log(Arc::clone(&traces) as _).start().await.unwrap();
+    let settings = RuntimeSettings { trace_payloads, ..RuntimeSettings::default() };
+    let builder = runtime_builder().settings(settings).call_log(Arc::clone(&traces) as _);
+    let runtime = builder.start().await.unwrap();
     let (client, _) = connect(&gateway(&runtime, json!({"expose": "agent"})), None, era).await;
     for arguments in calls {
         call(&client, "vault__odd", arguments).await;
     }
     runtime.shut_down(Duration::from_secs(1)).await;
-    let mut records = traces.traces(TraceQuery { workspace: None, session: None, limit: 100 }).await.unwrap();
+    let mut records = traces.traces(all_traces()).await.unwrap();
     records.reverse();
     records
 }
@@ -435,7 +443,7 @@ async fn calls_are_recorded_as_traces() {
             json!({"mode": "parrot", "query": "cheap", "answer": "no money", "context": context}),
             json!({"mode": "parrot", "answer": error_result, "context": context}),
         ];
-        let records = trace_records(era, calls).await;
+        let records = trace_records(era, calls, true).await;
         // D20
         let contents: Vec<&str> = records.iter().map(|record| record.content.as_str()).collect();
         assert_eq!(
@@ -460,6 +468,26 @@ async fn calls_are_recorded_as_traces() {
     }
 }
 
+#[tokio::test]
+async fn without_payloads_a_record_has_nothing_of_the_arguments_and_the_answer() {
+    for era in ERAS {
+        let context = json!({"sessionId": "s-20200102030405", "primaryGoal": "save"});
+        let answer = json!({"content": [], "structuredContent": {"files": ["secret-4.md"]}});
+        let calls = vec![
+            json!({"mode": "parrot", "filePath": "secret-1.md", "paths": ["secret-2.md"], "note": "secret-3", "answer": answer, "context": context}),
+            json!({"mode": "parrot", "query": "secret-5", "answer": answer, "context": context}),
+        ];
+        for record in trace_records(era, calls, false).await {
+            let record = serde_json::to_string(&record).unwrap();
+            assert!(!record.contains("secret"), "{record}");
+            assert!(
+                record.contains(r#""input":{"arguments":{"omitted":"tracePayloads is off"},"files":[]}"#)
+            );
+            assert!(record.contains("Successfully executed odd.parrot\"") && record.contains("save"));
+        }
+    }
+}
+
 /// A log that cannot be written.
 struct BrokenLog;
 
@@ -468,7 +496,12 @@ impl CallLog for BrokenLog {
         Box::pin(async { Err(StoreError::Failed { reason: "it is broken".to_owned() }) })
     }
 
-    fn calls_by_id(&self, _: Vec<String>, _: SystemTime) -> StoreFuture<'_, Vec<FinishedCall>> {
+    fn calls_by_id(
+        &self,
+        _: OwnerScope,
+        _: Vec<String>,
+        _: SystemTime,
+    ) -> StoreFuture<'_, Vec<FinishedCall>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 
@@ -476,7 +509,7 @@ impl CallLog for BrokenLog {
         Box::pin(async { Ok(Vec::new()) })
     }
 
-    fn sessions(&self, _: Option<String>, _: usize, _: SystemTime) -> StoreFuture<'_, Vec<SessionSummary>> {
+    fn sessions(&self, _: OwnerScope, _: usize, _: SystemTime) -> StoreFuture<'_, Vec<SessionSummary>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 
@@ -512,7 +545,7 @@ async fn a_call_outside_a_session_is_not_traced() {
         assert_eq!((text(&result).as_str(), session_line(&result)), ("my_git/log {}", None));
     }
     runtime.shut_down(Duration::from_secs(1)).await;
-    let query = TraceQuery { workspace: None, session: None, limit: 100 };
+    let query = all_traces();
     assert_eq!(traces.traces(query).await.unwrap(), []);
 }
 
@@ -531,7 +564,7 @@ async fn context_arguments_work_on_every_surface_under_agent_mode_names() {
         }
     }
     runtime.shut_down(Duration::from_secs(1)).await;
-    let query = TraceQuery { workspace: Some("w".to_owned()), session: None, limit: 100 };
+    let query = TraceQuery { workspace: Some("w".to_owned()), ..all_traces() };
     assert_eq!(traces.traces(query).await.unwrap().len(), 6);
 }
 
@@ -542,5 +575,5 @@ async fn an_unknown_tool_creates_no_session() {
     let (client, _) = connect(&gateway(&runtime, json!({"expose": "agent"})), None, Era::Session).await;
     call(&client, "contentManager", json!({"mode": "nope", "sessionId": "budget work"})).await;
     let now = SystemTime::now();
-    assert_eq!(sessions.list(10, now).await.unwrap(), []);
+    assert_eq!(sessions.list(OwnerScope::All, 10, now).await.unwrap(), []);
 }

@@ -8,6 +8,7 @@ mod calls;
 mod chains;
 mod events;
 mod history;
+mod isolation;
 mod logs;
 mod outputs;
 mod overview;

@@ -268,7 +268,7 @@ impl ServerHandle {
         // A session has the capabilities and the log level that it began with.
         let (capabilities, log_level) = match era {
             Era::Session => (None, None),
-            Era::Stateless => (Self::capabilities(call), self.log_level(context)),
+            Era::Stateless => (Self::capabilities(call), Self::log_level(context)),
         };
         // Progress is requested only for a caller with a client.
         let has_progress = context.client.is_some();
@@ -291,13 +291,13 @@ impl ServerHandle {
         }
     }
 
-    /// Returns the minimum log level to request for a call.
-    fn log_level(&self, context: &CallContext) -> Option<LogLevel> {
+    /// Returns the minimum log level to request for a call: that of its caller, whatever others have asked for.
+    fn log_level(context: &CallContext) -> Option<LogLevel> {
         let client = context.client.as_ref()?;
         match requested_log_level(&**client) {
             // Stateless callers set the level with every request.
             None if client.needs_input_rounds() => None,
-            None => Some(self.subscriptions.log_level().unwrap_or(LogLevel::Info)),
+            None => Some(LogLevel::Info),
             Some(level) => Some(level),
         }
     }

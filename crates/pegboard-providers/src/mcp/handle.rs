@@ -1,5 +1,6 @@
 //! The state of a server that its supervisor, its calls and its owner share.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -8,7 +9,8 @@ use futures_util::FutureExt;
 use parking_lot::Mutex;
 use pegboard_core::error::CallError;
 use pegboard_core::extensions::Extensions;
-use pegboard_core::provider::{ProcessInfo, ServerState};
+use pegboard_core::owner::Principals;
+use pegboard_core::provider::{ProcessInfo, ServerState, with_stderr};
 use pegboard_wire::client::McpClient;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::coop;
@@ -24,6 +26,8 @@ use pegboard_core::settings::mcp::ResolvedMcpServer;
 /// State shared by the supervisor of a server, its calls and its owner.
 pub(super) struct ServerHandle {
     pub(super) settings: ResolvedMcpServer,
+    /// Principals that share the server.
+    principals: Principals,
     phase: watch::Sender<ServerPhase>,
     state: watch::Sender<ServerState>,
     /// Information about the server, except for its process.
@@ -95,6 +99,8 @@ pub(super) enum StartCause {
 pub(super) struct ServerFailure {
     pub(super) why: String,
     pub(super) fix: String,
+    /// End of what the server wrote to stderr.
+    pub(super) stderr: Option<String>,
 }
 
 /// The reason to close a connection.
@@ -197,8 +203,9 @@ impl ServerHandle {
         self.connection().is_some_and(|live| live.in_flight().is_busy_for_others(session))
     }
 
-    pub(super) fn new(settings: ResolvedMcpServer) -> Self {
+    pub(super) fn new(settings: ResolvedMcpServer, principals: Principals) -> Self {
         Self {
+            principals,
             subscriptions: ServerSubscriptions::default(),
             updates: ServerUpdates::new(&settings),
             process_info: Mutex::new(ProcessInfo {
@@ -219,7 +226,10 @@ impl ServerHandle {
 
     /// Creates the state of an instance that is dedicated to one session. Its updates go to the same subscribers.
     pub(super) fn dedicated_to_session(&self) -> Self {
-        Self { updates: self.updates.for_one_session(), ..Self::new(self.settings.clone()) }
+        Self {
+            updates: self.updates.for_one_session(),
+            ..Self::new(self.settings.clone(), self.principals.clone())
+        }
     }
 
     pub(super) fn state(&self) -> watch::Receiver<ServerState> {
@@ -304,7 +314,7 @@ impl ServerHandle {
             Ok(ServerPhase::Ready(live)) => Ok(live.clone()),
             // A caller that waited for this start gets its failure.
             Ok(ServerPhase::Down(Outage { failure, .. })) => {
-                Err(CallError::ServerUnavailable { reason: failure.why.clone() })
+                Err(CallError::ServerUnavailable { reason: self.reason_for_callers(failure).into_owned() })
             }
             Ok(phase) => Err(self.unavailable_error(phase)),
             Err(_closed) => Err(self.unavailable_error(&ServerPhase::Stopped)),
@@ -323,10 +333,17 @@ impl ServerHandle {
         // After a timeout the caller gets the current phase.
         let _ = time::timeout(self.settings.start_timeout, phases.wait_for(has_tried)).await;
         if let ServerPhase::Down(outage) = &*self.phase.borrow() {
-            let reason = format!("mcp_restart_failed:{}: {}", self.settings.name, outage.failure.why);
+            let why = self.reason_for_callers(&outage.failure);
+            let reason = format!("mcp_restart_failed:{}: {why}", self.settings.name);
             return Err(CallError::ServerUnavailable { reason });
         }
         self.ready().await
+    }
+
+    /// Returns the reason of a failure for the caller of any principal: what the server wrote may be about another.
+    fn reason_for_callers<'f>(&self, failure: &'f ServerFailure) -> Cow<'f, str> {
+        let stderr = failure.stderr.as_deref().filter(|_| !self.principals.are_several());
+        with_stderr(&failure.why, stderr)
     }
 
     /// Returns the error for a caller that finds the server in this phase.
@@ -337,7 +354,7 @@ impl ServerHandle {
                 reason: format!(
                     "MCP server '{name}' keeps failing ({} starts in a row): {}. {}",
                     outage.n_failed,
-                    outage.failure.why,
+                    self.reason_for_callers(&outage.failure),
                     match outage.next_attempt {
                         Some(next) => format!("Next attempt in {}s", seconds_until(next)),
                         None => "Retrying now".to_owned(),
@@ -349,7 +366,7 @@ impl ServerHandle {
                     reason: format!(
                         "MCP server '{name}' is unavailable (initialization failed {}s ago, retrying in background): {}",
                         since.elapsed().as_secs(),
-                        failure.why
+                        self.reason_for_callers(failure)
                     ),
                 }
             }
@@ -401,8 +418,8 @@ impl ServerPhase {
             Self::Down(outage) if outage.cause == StartCause::Loss && !outage.is_circuit_open() => {
                 ServerState::Restarting { attempt: outage.attempt }
             }
-            Self::Down(Outage { failure: ServerFailure { why, fix }, .. }) => {
-                ServerState::Failed { why: why.clone(), fix: fix.clone() }
+            Self::Down(Outage { failure: ServerFailure { why, fix, stderr }, .. }) => {
+                ServerState::Failed { why: why.clone(), fix: fix.clone(), stderr: stderr.clone() }
             }
             Self::NeedsLogin { fix, .. } => ServerState::NeedsLogin { fix: fix.clone() },
             Self::Stopped => ServerState::Stopped,

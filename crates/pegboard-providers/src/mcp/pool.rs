@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use pegboard_core::owner::Principals;
 use pegboard_core::settings::mcp::{InvalidMcpServer, McpTarget, ResolvedMcpServer};
 use pegboard_wire::http::client::LazyHttpClient;
 
@@ -32,6 +33,7 @@ use crate::process::SupervisorCommand;
 #[derive(Default)]
 pub struct ServerPool {
     options: PoolOptions,
+    principals: Principals,
     servers: Mutex<HashMap<String, Weak<SharedServer>>>,
     http_client: LazyHttpClient,
 }
@@ -49,6 +51,14 @@ impl ServerPool {
         Self { options, ..Self::default() }
     }
 
+    /// Sets the record of the principals that share the servers. Once there are several, errors of calls do not tell
+    /// what a server wrote to stderr.
+    #[must_use]
+    pub fn shared_by(mut self, principals: Principals) -> Self {
+        self.principals = principals;
+        self
+    }
+
     /// Returns the server for these settings. It starts on first use.
     pub fn server(&self, settings: ResolvedMcpServer) -> Result<McpServer, InvalidMcpServer> {
         let key = pool_key(&settings);
@@ -58,7 +68,7 @@ impl ServerPool {
             return Ok(server);
         }
         let connector = self.connector(&settings)?;
-        let server = McpServer::new(settings, connector);
+        let server = McpServer::shared_by(self.principals.clone(), settings, connector);
         servers.insert(key, Arc::downgrade(&server.shared));
         Ok(server)
     }

@@ -77,7 +77,7 @@ impl ServerHandle {
     ) -> Result<RawJson, CallError> {
         let level = request.params.get("level").and_then(|level| level.read::<LogLevel>().ok());
         let level = level.ok_or_else(|| failure("`level` must be a log level, such as info".to_owned()))?;
-        if !self.subscriptions.lower_log_level(level) {
+        if !self.subscriptions.set_log_level(level) {
             return Ok(RawJson::empty_object());
         }
         self.forward_setting(request, context).await

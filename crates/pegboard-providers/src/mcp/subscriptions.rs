@@ -76,7 +76,12 @@ impl ServerSubscriptions {
         version
     }
 
-    /// Lowers the log level; returns `true` if it was higher or unset.
+    /// Sets the log level; returns `true` if it was another or unset.
+    pub(super) fn set_log_level(&self, level: LogLevel) -> bool {
+        self.0.send_if_modified(|set| set.log_level.replace(level) != Some(level))
+    }
+
+    /// Lowers the log level for a call; returns `true` if it was higher or unset.
     ///
     /// Callers share a server, and messages are filtered per caller, so the lowest level wins.
     pub(super) fn lower_log_level(&self, level: LogLevel) -> bool {
@@ -87,10 +92,5 @@ impl ServerSubscriptions {
             }
             is_lower
         })
-    }
-
-    /// Returns the log level, if one was set.
-    pub(super) fn log_level(&self) -> Option<LogLevel> {
-        self.0.borrow().log_level
     }
 }

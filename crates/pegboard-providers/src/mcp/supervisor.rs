@@ -12,6 +12,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::{self, Instant};
 
+use pegboard_core::provider::with_stderr;
 use pegboard_core::server_log::LogStream;
 use pegboard_core::text::{clipped, clipped_start};
 
@@ -164,16 +165,14 @@ impl ServerSupervisor {
                 let why = clipped(&why, MAX_REASON_BYTES);
                 self.log_event(&format!("did not start: {why}"));
                 let why = format!("MCP server '{name}' did not start: {why}");
-                let why = self.with_stderr_tail(why);
-                Err(StartFailure::Failed(ServerFailure { why, fix }))
+                Err(StartFailure::Failed(ServerFailure { why, fix, stderr: self.stderr_tail() }))
             }
             Err(_elapsed) => {
                 let seconds = start_timeout.as_secs();
                 self.log_event(&format!("did not start within {seconds} s"));
                 let why = format!("MCP server '{name}' initialization timed out after {seconds}s");
-                let why = self.with_stderr_tail(why);
                 let fix = "Increase `startTimeout`, or check its log.".to_owned();
-                Err(StartFailure::Failed(ServerFailure { why, fix }))
+                Err(StartFailure::Failed(ServerFailure { why, fix, stderr: self.stderr_tail() }))
             }
         }
     }
@@ -194,12 +193,10 @@ impl ServerSupervisor {
         self.handle.updates.log().write(LogStream::Supervisor, None, event);
     }
 
-    /// Appends the end of the server's stderr to a message.
-    fn with_stderr_tail(&self, why: String) -> String {
-        match self.connector.stderr_tail() {
-            Some(tail) => format!("{why}. Stderr: {}", clipped_start(&tail, MAX_REASON_BYTES)),
-            None => why,
-        }
+    /// Returns the end of what the server wrote to stderr.
+    fn stderr_tail(&self) -> Option<String> {
+        let tail = self.connector.stderr_tail()?;
+        Some(clipped_start(&tail, MAX_REASON_BYTES).into_owned())
     }
 
     /// Monitors a running server until there is a reason to close the connection.
@@ -256,7 +253,8 @@ impl ServerSupervisor {
         };
         let why = clipped(&why, MAX_REASON_BYTES).into_owned();
         self.log_event(&format!("disconnected: {why}"));
-        let full_reason = self.with_stderr_tail(why.clone());
+        let stderr = self.stderr_tail();
+        let full_reason = with_stderr(&why, stderr.as_deref());
         tracing::warn!(server = %name, "MCP server disconnected: {full_reason}");
         let is_unused = is_unused && !self.handle.has_waiters();
         if is_lost && is_unused && self.handle.settings.restart == RestartPolicy::OnDemand {
@@ -266,8 +264,9 @@ impl ServerSupervisor {
         }
         let delay = self.backoff.next_delay_after_loss();
         let failure = ServerFailure {
-            why: format!("MCP server '{name}' disconnected: {full_reason}"),
+            why: format!("MCP server '{name}' disconnected: {why}"),
             fix: "Check its log.".to_owned(),
+            stderr,
         };
         let outage = Outage {
             cause: StartCause::Loss,

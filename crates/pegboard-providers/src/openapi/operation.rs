@@ -21,8 +21,8 @@ use super::parameter::{
 use super::request::{BODY_ARGUMENT, OpenApiOperation, PathPart};
 use super::schema::{SchemaConverter, SchemaDraft, SchemaPurpose};
 use super::security::SecurityResolver;
-use super::server;
-use crate::web::{NetworkAccess, WebClients};
+use super::server::{self, BaseUrl, OriginSource};
+use crate::web::{NetworkAccess, WebClients, origin};
 
 /// Maximum size of an input schema.
 const MAX_INPUT_BYTES: usize = 256 * 1024;
@@ -82,6 +82,9 @@ impl<'l> OperationImporter<'l> {
         let method = Method::from_bytes(node.method.to_uppercase().as_bytes())
             .map_err(|_| format!("invalid method '{}'", clip(node.method)))?;
         let base = server::base_url(self.documents, self.settings, [Some(node.operation), Some(node.item)])?;
+        let credentials = self.security.credentials(node.operation);
+        let network = network_access(&base, !credentials.is_empty() || !self.headers.is_empty())?;
+        let base = base.url;
         let written = self.parameters(node)?;
         let mut named = self.read_parameters(node, &written)?;
         let body = match self.documents.version {
@@ -94,9 +97,9 @@ impl<'l> OperationImporter<'l> {
         let (parameters, body, input_schema) = self.arguments(node, named, body)?;
         let output_schema = self.output_schema(node);
         let operation = OpenApiOperation {
-            web: self.clients.get(&base, NetworkAccess::ByName).map_err(|error| error.to_string())?,
+            web: self.clients.get(&base, network).map_err(|error| error.to_string())?,
             accept: accept(self.documents, node.operation),
-            credentials: self.security.credentials(node.operation),
+            credentials,
             headers: Arc::clone(&self.headers),
             method: method.clone(),
             base,
@@ -349,6 +352,19 @@ fn description(node: OperationNode<'_>) -> String {
         description.push('…');
     }
     if node.operation.is_true("deprecated") { format!("Deprecated. {description}") } else { description }
+}
+
+/// Returns the addresses that requests to a base URL may reach; fails if requests with credentials would go to an
+/// origin that only the document names.
+fn network_access(base: &BaseUrl, has_credentials: bool) -> Result<NetworkAccess, String> {
+    match base.named_by {
+        OriginSource::Configuration => Ok(NetworkAccess::ByName),
+        OriginSource::Document if has_credentials => {
+            let origin = origin(&base.url);
+            Err(format!("only the document names {origin}; set baseUrl to send credentials or headers there"))
+        }
+        OriginSource::Document => Ok(NetworkAccess::Public),
+    }
 }
 
 fn annotations(method: &Method) -> ToolAnnotations {

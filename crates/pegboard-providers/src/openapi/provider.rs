@@ -48,7 +48,7 @@ impl OpenApiProvider {
             }
             Err(why) => {
                 let fix = "Fix the document or the configuration, then try again.".to_owned();
-                self.state.send_replace(ServerState::Failed { why: why.clone(), fix });
+                self.state.send_replace(ServerState::failed(why.clone(), fix));
                 Err(CallError::ServerUnavailable { reason: why })
             }
         }

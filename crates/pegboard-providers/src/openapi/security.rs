@@ -10,8 +10,9 @@ use pegboard_core::settings::openapi::{Credential, OpenApiSettings};
 use reqwest::Url;
 
 use super::document_set::{DocumentLocation, DocumentNode, DocumentSet, OpenApiVersion, clip};
+use super::server::{OriginSource, source_of};
 use super::token::TokenSource;
-use crate::web::is_private;
+use crate::web::{has_credentials, origin, without_trailing_dot};
 
 /// Credential of a request.
 #[derive(Debug)]
@@ -150,13 +151,16 @@ impl<'l> SecurityResolver<'l> {
             (parsed, _) => parsed,
         };
         let url = url.map_err(|_| format!("scheme '{name}' (oauth2) has an invalid tokenUrl"))?;
-        let is_elsewhere = match self.documents.location() {
-            DocumentLocation::Remote(document) => written.is_none() && document.origin() != url.origin(),
-            DocumentLocation::File(_) => false,
-        };
-        if is_elsewhere && is_private(&url) {
+        let url = without_trailing_dot(url);
+        // Whoever wrote the document must not choose who gets the client secret.
+        let is_configured = written.is_some()
+            || source_of(&url, self.documents, self.settings)? == OriginSource::Configuration
+                && !has_credentials(&url);
+        if !is_configured {
             return Err(format!(
-                "tokenUrl of scheme '{name}' (oauth2) is in a private network; set tokenUrl to allow it"
+                "only the document names the tokenUrl of scheme '{name}' (oauth2), at {}; set tokenUrl to send \
+                 the client secret there",
+                origin(&url)
             ));
         }
         let scopes = credential.scopes.clone().unwrap_or_else(|| scopes.to_vec());

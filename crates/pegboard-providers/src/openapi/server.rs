@@ -5,33 +5,66 @@ use reqwest::Url;
 use serde_json::Value;
 
 use super::document_set::{DocumentLocation, DocumentNode, DocumentSet, OpenApiVersion, clip};
-use crate::web::is_private;
+use crate::web::{has_credentials, may_be_public, origin, without_trailing_dot};
 
-/// Returns the base URL of an operation, without trailing slash, query and fragment.
+/// Base URL of an operation.
+pub(super) struct BaseUrl {
+    /// The URL, without trailing slash, query and fragment.
+    pub(super) url: Url,
+    pub(super) named_by: OriginSource,
+}
+
+/// Source of an origin that requests go to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OriginSource {
+    /// The configuration: by `baseUrl`, or as the origin of the document itself.
+    Configuration,
+    /// The document alone. It may have been written by anyone, so no credentials are sent there, and it is public.
+    Document,
+}
+
+/// Returns the base URL of an operation.
 pub(super) fn base_url(
     documents: &DocumentSet,
     settings: &OpenApiSettings,
     levels: [Option<DocumentNode<'_>>; 2],
-) -> Result<Url, String> {
-    if let Some(written) = &settings.base_url {
-        return validated(Url::parse(written).map_err(|error| format!("invalid baseUrl: {error}"))?);
+) -> Result<BaseUrl, String> {
+    if let Some(url) = configured_base(settings)? {
+        return Ok(BaseUrl { url, named_by: OriginSource::Configuration });
     }
     let url = match documents.version {
         OpenApiVersion::V2 => v2_url(documents, levels)?,
         OpenApiVersion::V30 | OpenApiVersion::V31 => v3_url(documents, settings, levels)?,
     };
     let url = validated(url)?;
-    // A remote document must not direct requests with credentials into the local network.
-    if let DocumentLocation::Remote(document) = documents.location()
-        && document.origin() != url.origin()
-        && is_private(&url)
-    {
+    let named_by = source_of(&url, documents, settings)?;
+    if named_by == OriginSource::Document && !may_be_public(&url) {
         return Err(format!(
             "the document places the service at {}, in a private network; set baseUrl to allow it",
-            url.origin().ascii_serialization()
+            origin(&url)
         ));
     }
-    Ok(url)
+    Ok(BaseUrl { url, named_by })
+}
+
+/// Returns the source of the origin of a URL that the document contains.
+pub(super) fn source_of(
+    url: &Url,
+    documents: &DocumentSet,
+    settings: &OpenApiSettings,
+) -> Result<OriginSource, String> {
+    let configured = match (configured_base(settings)?, documents.location()) {
+        (Some(base), _) => Some(base.origin()),
+        (None, DocumentLocation::Remote(document)) => Some(without_trailing_dot(document.clone()).origin()),
+        (None, DocumentLocation::File(_)) => None,
+    };
+    let is_configured = configured == Some(url.origin());
+    Ok(if is_configured { OriginSource::Configuration } else { OriginSource::Document })
+}
+
+fn configured_base(settings: &OpenApiSettings) -> Result<Option<Url>, String> {
+    let Some(written) = &settings.base_url else { return Ok(None) };
+    validated(Url::parse(written).map_err(|error| format!("invalid baseUrl: {error}"))?).map(Some)
 }
 
 fn v3_url(
@@ -139,11 +172,12 @@ fn resolve(documents: &DocumentSet, written: &str) -> Result<Url, String> {
     url.map_err(|error| format!("invalid URL of the service: {error}; set baseUrl"))
 }
 
-fn validated(mut url: Url) -> Result<Url, String> {
+fn validated(url: Url) -> Result<Url, String> {
+    let mut url = without_trailing_dot(url);
     if !matches!(url.scheme(), "http" | "https") {
         return Err(format!("unsupported URL scheme '{}' of the service: use http or https", url.scheme()));
     }
-    if !url.username().is_empty() || url.password().is_some() {
+    if has_credentials(&url) {
         return Err(
             "the URL of the service contains a username or password; use credentials instead".to_owned()
         );

@@ -18,9 +18,11 @@ const MAX_ADDRESSES: usize = 64;
 const PRIVATE_SUFFIXES: [&str; 8] =
     [".corp", ".home", ".home.arpa", ".internal", ".intranet", ".lan", ".local", ".private"];
 
-/// Access to private networks.
+/// Addresses that requests to a service may reach.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum NetworkAccess {
+    /// Public addresses only, for a host that a document names and not the configuration.
+    Public,
     /// Derived from the host name: a public name resolves to public addresses only; `localhost`, names
     /// without a dot and names such as `wiki.internal` may resolve to private ones.
     #[default]
@@ -60,6 +62,66 @@ pub(super) struct HostPolicy {
     scope: AddressScope,
 }
 
+/// Host of a URL, by what its spelling says about where it is. Every decision about hosts is made from this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum HostKind {
+    /// An IP address, in any spelling.
+    Address(IpAddr),
+    /// `localhost`, or a name below it.
+    Loopback,
+    /// A name without a dot, or with a suffix that no public service uses.
+    Private,
+    /// A name that may be public. The addresses that it resolves to decide.
+    Name,
+}
+
+impl HostKind {
+    /// Classifies the host of a URL; `None` if it has none.
+    ///
+    /// The URL parser has already decoded, mapped (IDNA) and lowercased the host, and recognized an IPv4 address in
+    /// decimal, octal and hexadecimal spellings.
+    fn of(url: &Url) -> Option<Self> {
+        match url.domain() {
+            Some(name) => Some(Self::of_name(name.trim_end_matches('.'))),
+            None => url.host_str()?.trim_matches(['[', ']']).parse().ok().map(Self::Address),
+        }
+    }
+
+    fn of_name(name: &str) -> Self {
+        let is_private = !name.contains('.') || PRIVATE_SUFFIXES.iter().any(|suffix| name.ends_with(suffix));
+        match name {
+            _ if name == "localhost" || name.ends_with(".localhost") => Self::Loopback,
+            _ if is_private => Self::Private,
+            _ => Self::Name,
+        }
+    }
+
+    /// Returns `true` unless the spelling says that the host is on this machine or in a private network.
+    fn may_be_public(self) -> bool {
+        match self {
+            Self::Address(address) => classify(address) == AddressClass::Public,
+            Self::Loopback | Self::Private => false,
+            Self::Name => true,
+        }
+    }
+}
+
+/// Returns `true` unless a URL is evidently on this machine or in a private network. The addresses that its host
+/// resolves to are checked with each connection.
+pub(crate) fn may_be_public(url: &Url) -> bool {
+    HostKind::of(url).is_some_and(HostKind::may_be_public)
+}
+
+/// Removes the dots at the end of a host name: with and without them it is the same host, but another origin.
+pub(crate) fn without_trailing_dot(mut url: Url) -> Url {
+    let name = url.domain().and_then(|name| Some(name.strip_suffix('.')?.trim_end_matches('.').to_owned()));
+    if let Some(name) = name.filter(|name| !name.is_empty()) {
+        // A name without its final dot is as valid as with it.
+        let _ = url.set_host(Some(&name));
+    }
+    url
+}
+
 /// Addresses a host may resolve to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AddressScope {
@@ -71,17 +133,22 @@ enum AddressScope {
     Private,
     /// Public addresses.
     Public,
+    /// Public addresses, for a host that no configuration names.
+    Unconfigured,
 }
 
 impl HostPolicy {
     pub(super) fn new(base: &Url, network: NetworkAccess) -> Result<Self, WebError> {
         let not_web = || WebError::UnsupportedScheme { scheme: base.scheme().to_owned() };
-        let host = base.host_str().ok_or_else(not_web)?.trim_end_matches('.').to_ascii_lowercase();
-        let scope = match base.domain() {
-            None => AddressScope::Literal,
-            Some(_) if host == "localhost" || host.ends_with(".localhost") => AddressScope::Loopback,
-            Some(_) if network == NetworkAccess::Private || has_private_name(&host) => AddressScope::Private,
-            Some(_) => AddressScope::Public,
+        let kind = HostKind::of(base).ok_or_else(not_web)?;
+        let host = base.host_str().unwrap_or_default().trim_end_matches('.').to_owned();
+        let scope = match (network, kind) {
+            (NetworkAccess::Public, kind) if kind.may_be_public() => AddressScope::Unconfigured,
+            (NetworkAccess::Public, _) => return Err(WebError::HostNotAllowed { host }),
+            (_, HostKind::Address(_)) => AddressScope::Literal,
+            (_, HostKind::Loopback) => AddressScope::Loopback,
+            (NetworkAccess::Private, _) | (_, HostKind::Private) => AddressScope::Private,
+            (NetworkAccess::ByName, HostKind::Name) => AddressScope::Public,
         };
         Ok(Self { host, scope })
     }
@@ -115,7 +182,7 @@ impl AddressScope {
             Self::Private => {
                 matches!(class, AddressClass::Public | AddressClass::Private | AddressClass::Loopback)
             }
-            Self::Public => class == AddressClass::Public,
+            Self::Public | Self::Unconfigured => class == AddressClass::Public,
         }
     }
 
@@ -124,22 +191,10 @@ impl AddressScope {
             (Self::Public, AddressClass::Private | AddressClass::Loopback) => {
                 "set allowPrivateNetwork to true"
             }
+            (Self::Unconfigured, _) => "name the host in the configuration",
             _ => "use the IP address in the URL",
         }
     }
-}
-
-/// Returns `true` if a URL is evidently in a private network or on this machine.
-pub(crate) fn is_private(url: &Url) -> bool {
-    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']).trim_end_matches('.');
-    match host.parse() {
-        Ok(address) => classify(address) != AddressClass::Public,
-        Err(_) => host.ends_with(".localhost") || has_private_name(host),
-    }
-}
-
-fn has_private_name(host: &str) -> bool {
-    !host.contains('.') || PRIVATE_SUFFIXES.iter().any(|ending| host.ends_with(ending))
 }
 
 /// Resolver that applies the policy, so that the checked addresses are those connected to.
@@ -325,6 +380,106 @@ mod tests {
     }
 
     #[test]
+    fn every_spelling_of_a_host_is_classified_alike_everywhere() {
+        /// Spellings of hosts, and whether they may be public.
+        const HOSTS: [(&str, bool); 46] = [
+            // Loopback addresses: dotted, decimal, octal, hexadecimal, short, encoded, full-width.
+            ("127.0.0.1", false),
+            ("2130706433", false),
+            ("0177.0.0.1", false),
+            ("017700000001", false),
+            ("0x7f.0.0.1", false),
+            ("0X7F000001", false),
+            ("127.1", false),
+            ("127.0.0.1.", false),
+            ("%31%32%37.0.0.1", false),
+            ("１２７.0.0.1", false),
+            ("127。0。0。1", false),
+            ("[::1]", false),
+            ("[0:0:0:0:0:0:0:1]", false),
+            ("[::ffff:127.0.0.1]", false),
+            ("[::FFFF:7F00:1]", false),
+            ("[::127.0.0.1]", false),
+            ("[64:ff9b::7f00:1]", false),
+            ("[2002:7f00:1::]", false),
+            // Private, link-local and reserved addresses.
+            ("10.0.0.1", false),
+            ("167772161", false),
+            ("0xA9FEA9FE", false),
+            ("169.254.169.254", false),
+            ("[::ffff:169.254.169.254]", false),
+            ("[fe80::1]", false),
+            ("[fd00::1]", false),
+            ("0.0.0.0", false),
+            ("0", false),
+            // Names.
+            ("localhost", false),
+            ("localhost.", false),
+            ("LOCALHOST", false),
+            ("api.localhost", false),
+            ("ⓛocalhost", false),
+            ("loc%61lhost", false),
+            ("router", false),
+            ("router.", false),
+            ("nas.lan", false),
+            ("NAS.Lan.", false),
+            ("printer.local", false),
+            ("wiki.internal", false),
+            ("wiki。internal", false),
+            ("xn--bcher-kva", false),
+            // Public ones.
+            ("93.184.215.14", true),
+            ("[2606:2800:21f:cb07::1]", true),
+            ("api.example.org", true),
+            ("API.Example.ORG.", true),
+            ("bücher.example", true),
+        ];
+        for (host, expected) in HOSTS {
+            for url in [format!("http://{host}:8080/x"), format!("https://user:pw@{host}/")] {
+                let url: Url = url.parse().unwrap_or_else(|error| panic!("{url}: {error}"));
+                assert_eq!(may_be_public(&url), expected, "{url}");
+                // The policy of connections agrees: it refuses the host, or all of its private addresses.
+                let policy = HostPolicy::new(&url, NetworkAccess::Public);
+                assert_eq!(policy.is_ok(), expected, "{url}");
+                if let Ok(policy) = policy {
+                    for private in ["127.0.0.1", "10.0.0.1", "::ffff:10.0.0.1", "169.254.169.254"] {
+                        assert!(policy.allowed(vec![private.parse().unwrap()]).is_err(), "{url}");
+                    }
+                }
+                let trimmed = without_trailing_dot(url.clone());
+                assert!(!trimmed.host_str().unwrap().ends_with('.'), "{url}");
+                assert_eq!(may_be_public(&trimmed), expected, "{url}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_host_of_a_url_with_userinfo_is_what_follows_it() {
+        for (url, expected) in [
+            ("http://api.example.org@127.0.0.1/", false),
+            ("http://api.example.org:80@localhost/", false),
+            ("http://127.0.0.1@api.example.org/", true),
+            ("http://localhost\\@api.example.org/", false),
+            ("http://api.example.org#@localhost/", true),
+        ] {
+            assert_eq!(may_be_public(&url.parse().unwrap()), expected, "{url}");
+        }
+    }
+
+    #[test]
+    fn a_trailing_dot_is_trimmed_from_names_only() {
+        for (url, expected) in [
+            ("https://api.example.org./v1?q#f", "https://api.example.org/v1?q#f"),
+            ("http://localhost.:8080/", "http://localhost:8080/"),
+            ("https://api.example.org/v1.", "https://api.example.org/v1."),
+            ("http://[::1]/", "http://[::1]/"),
+            ("http://127.0.0.1./", "http://127.0.0.1/"),
+        ] {
+            assert_eq!(without_trailing_dot(url.parse().unwrap()).as_str(), expected);
+        }
+    }
+
+    #[test]
     fn only_allowed_addresses_are_used() {
         let host_policy =
             HostPolicy::new(&"https://api.example.org".parse().unwrap(), NetworkAccess::ByName).unwrap();
@@ -338,6 +493,16 @@ mod tests {
         insta::assert_snapshot!(
             check("https://api.example.org/x?key=secret", NetworkAccess::ByName, "10.0.0.7").unwrap_err(),
             @"api.example.org resolves to 10.0.0.7, a private address: request not sent. To allow it, set allowPrivateNetwork to true"
+        );
+        insta::assert_snapshot!(
+            check("https://api.example.org/x?key=secret", NetworkAccess::Public, "10.0.0.7").unwrap_err(),
+            @"api.example.org resolves to 10.0.0.7, a private address: request not sent. To allow it, name the host in the configuration"
+        );
+        let refused =
+            HostPolicy::new(&"http://nas.lan./x?key=secret".parse().unwrap(), NetworkAccess::Public);
+        insta::assert_snapshot!(
+            refused.unwrap_err(),
+            @"nas.lan is not a public host: request not sent. To allow it, name the host in the configuration"
         );
     }
 }

@@ -51,6 +51,12 @@ pub enum WebError {
         /// Setting that allows it.
         fix: &'static str,
     },
+    /// The host is on this machine or in a private network, and a document names it.
+    #[error("{host} is not a public host: request not sent. To allow it, name the host in the configuration")]
+    HostNotAllowed {
+        /// Host name.
+        host: String,
+    },
     /// The host name cannot be resolved.
     #[error("cannot resolve {host}: {problem}. Check the name and the network")]
     NotFound {
@@ -125,6 +131,7 @@ impl From<WebError> for CallError {
             | WebError::InvalidUrl
             | WebError::ForeignOrigin { .. }
             | WebError::AddressNotAllowed { .. }
+            | WebError::HostNotAllowed { .. }
             | WebError::NotFound { .. }
             | WebError::Unreachable { .. } => Self::ServerUnavailable { reason },
             WebError::TimedOut { .. } | WebError::ConnectionLost { .. } => Self::Transport { reason },

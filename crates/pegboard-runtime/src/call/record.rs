@@ -78,7 +78,7 @@ impl CallRecord {
         let active_call = &self.active_call;
         active_call.recorder.set_info(Arc::new(CallInfo {
             session: active_call.caller().shared_id(),
-            owner: active_call.caller().shared_owner(),
+            owner: active_call.caller().owner().clone(),
             operation: active_call.recorder.with_operation(|operation| operation.path()).unwrap_or_default(),
             tool: name,
             server: tool.map(|tool| tool.id.server.shared()).unwrap_or_default(),

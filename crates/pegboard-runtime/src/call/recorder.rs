@@ -77,7 +77,7 @@ impl CallRecorder {
             // A listener subscribed after the call began.
             let info = self.with_operation(|operation| CallInfo {
                 session: self.caller.shared_id(),
-                owner: self.caller.shared_owner(),
+                owner: self.caller.owner().clone(),
                 operation: operation.path(),
                 tool: operation.name().into(),
                 ..CallInfo::default()

@@ -10,6 +10,7 @@ use std::time::Duration;
 use foldhash::HashMap;
 use parking_lot::Mutex;
 use pegboard_core::error::{CallError, Executed};
+use pegboard_core::owner::Owner;
 use serde::Serialize;
 use tokio::time::{self, Instant};
 use tokio_util::task::TaskTracker;
@@ -87,7 +88,8 @@ pub struct CallStatus {
     /// Session in which the call was made.
     pub session: String,
     /// [Owner](crate::Caller::owner) of the caller.
-    pub owner: String,
+    #[serde(skip)]
+    pub owner: Owner,
     /// Path of its operation.
     pub operation: String,
     /// Name of the tool.
@@ -163,7 +165,7 @@ impl ActiveCalls {
                 id,
                 trace: active_call.caller().trace_id(&operation.path()),
                 session: active_call.caller().id().to_owned(),
-                owner: active_call.caller().owner().to_owned(),
+                owner: active_call.caller().owner().clone(),
                 state: active_call.state(),
                 operation: operation.path().to_string(),
                 tool: operation.name().to_owned(),

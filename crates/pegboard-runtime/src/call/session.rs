@@ -6,6 +6,7 @@ use pegboard_core::arguments::CallArguments;
 use pegboard_core::call::{Call, SessionInfo};
 use pegboard_core::error::CallError;
 use pegboard_core::output::Output;
+use pegboard_core::store::OwnedTrace;
 use pegboard_core::validation::Violation;
 use pegboard_json::RawJson;
 use serde_json::{Map, Value};
@@ -15,7 +16,7 @@ use super::active::ActiveCall;
 use crate::call_log::UnwrittenEntry;
 use crate::catalogue::CatalogueTool;
 use crate::sessions::{BindOutcome, CallerContext, EnteredSession, runtime_keys};
-use crate::trace::{CallFailure, TracedCall};
+use crate::trace::{CallFailure, RecordedPayload, TracedCall};
 
 /// A call within a session named by its arguments or assigned to it. A trace record is written however the
 /// call ends.
@@ -25,6 +26,7 @@ pub(crate) struct SessionCall {
     /// Arguments as received.
     arguments: Map<String, Value>,
     entered: EnteredSession,
+    payload: RecordedPayload,
     is_recorded: bool,
 }
 
@@ -73,8 +75,10 @@ impl SessionCall {
             arguments.entry(name).or_insert(value);
         }
         call.arguments = stripped;
+        let has_payload = call.context.options.trace || shared.settings().trace_payloads;
+        let payload = if has_payload { RecordedPayload::Full } else { RecordedPayload::Omitted };
         let (active_call, tool) = (Arc::clone(active_call), Arc::clone(tool));
-        Ok(Some(Self { active_call, tool, arguments, entered, is_recorded: false }))
+        Ok(Some(Self { active_call, tool, arguments, entered, payload, is_recorded: false }))
     }
 
     /// Binds the session to its workspace and writes the trace record.
@@ -106,13 +110,15 @@ impl SessionCall {
             mode: Some(self.tool.id.name.as_str()),
             arguments: &self.arguments,
             response,
+            payload: self.payload,
             outcome: failure.map_or(Ok(()), |(kind, _)| {
                 Err(CallFailure { kind: Some(kind), message: redacted.as_deref(), code: None })
             }),
             now: shared.wall.now(),
         };
         if let Some(record) = call.record() {
-            log.push(UnwrittenEntry::Trace(Box::new(record)));
+            let owner = self.active_call.caller().owner().clone();
+            log.push(UnwrittenEntry::Trace(Box::new(OwnedTrace { owner, record })));
         }
     }
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use pegboard_core::call::{CallHandle, CallResult};
 use pegboard_core::error::{CallError, Executed};
+use pegboard_core::owner::Owner;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 use tokio::time;
@@ -28,6 +29,7 @@ pub const MAX_SUSPENDED: usize = 1_000;
 /// use std::time::Duration;
 /// use pegboard_core::call::{Call, Invoker};
 /// use pegboard_core::entry::ToolEntry;
+/// use pegboard_core::owner::Owner;
 /// use pegboard_core::registry::ToolRegistry;
 /// use pegboard_runtime::suspended::SuspendedCallTable;
 /// use serde_json::json;
@@ -36,9 +38,10 @@ pub const MAX_SUSPENDED: usize = 1_000;
 /// registry.register(ToolEntry::new("now", "The time", |(): ()| async { Ok(7) })).unwrap();
 ///
 /// let suspended = SuspendedCallTable::default();
-/// let token = suspended.suspend(registry.start(Call::new("now", json!(null))), "ann", Duration::from_secs(60)).unwrap();
-/// assert!(suspended.resume(&token, "bob").is_err());
-/// assert!(suspended.resume(&token, "ann").unwrap().await.result.is_ok());
+/// let (ann, running) = (Owner::new("ann"), registry.start(Call::new("now", json!(null))));
+/// let token = suspended.suspend(running, &ann, Duration::from_secs(60)).unwrap();
+/// assert!(suspended.resume(&token, &Owner::new("bob")).is_err());
+/// assert!(suspended.resume(&token, &ann).unwrap().await.result.is_ok());
 /// # });
 /// ```
 #[derive(Default)]
@@ -57,7 +60,7 @@ impl fmt::Debug for ResumeToken {
 }
 
 struct SuspendedEntry {
-    principal: String,
+    owner: Owner,
     resumed: oneshot::Sender<()>,
     end: oneshot::Receiver<CallResult>,
     work: AbortOnDropHandle<()>,
@@ -82,7 +85,7 @@ impl SuspendedCallTable {
     pub fn suspend(
         &self,
         running: CallHandle,
-        principal: &str,
+        owner: &Owner,
         expires_after: Duration,
     ) -> Result<ResumeToken, SuspendError> {
         let token = ResumeToken(Uuid::new_v4().simple().to_string());
@@ -99,14 +102,14 @@ impl SuspendedCallTable {
             drive(running, sender, back, expires_after).await;
         });
         let work = AbortOnDropHandle::new(work);
-        entries.insert(token.clone(), SuspendedEntry { principal: principal.to_owned(), resumed, end, work });
+        entries.insert(token.clone(), SuspendedEntry { owner: owner.clone(), resumed, end, work });
         Ok(token)
     }
 
-    /// Resumes a call of the same principal. A token can be used once.
-    pub fn resume(&self, token: &ResumeToken, principal: &str) -> Result<CallHandle, SuspendError> {
+    /// Resumes a call of the same owner. A token can be used once.
+    pub fn resume(&self, token: &ResumeToken, owner: &Owner) -> Result<CallHandle, SuspendError> {
         let mut table = self.0.lock();
-        if table.get(token).is_none_or(|entries| entries.principal != principal) {
+        if table.get(token).is_none_or(|entry| entry.owner != *owner) {
             return Err(SuspendError::Missing);
         }
         let SuspendedEntry { resumed, end, work, .. } = table.remove(token).ok_or(SuspendError::Missing)?;

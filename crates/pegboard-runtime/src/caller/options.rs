@@ -3,14 +3,13 @@
 use std::collections::BTreeSet;
 
 use pegboard_core::id::ToolboxName;
+use pegboard_core::owner::Owner;
 
 /// Identity and limits of a new [`Caller`](crate::Caller).
 #[derive(Clone, Debug, Default)]
 pub struct CallerOptions {
-    /// Authenticated identity; empty if anonymous.
-    pub principal: String,
-    /// Tenant of the principal; empty if none.
-    pub tenant: String,
+    /// Owner of what it leaves behind: its principal.
+    pub owner: Owner,
     /// State kept between calls.
     pub session_mode: SessionMode,
     /// Toolboxes that are visible to the caller; `None` for all.
@@ -45,27 +44,4 @@ pub enum SessionMode {
     /// A session in which every toolbox is open.
     #[default]
     AllOpen,
-}
-
-impl CallerOptions {
-    /// Returns the owner of the caller's data: the principal within its tenant, as one string.
-    pub fn owner(&self) -> String {
-        // The length prefix separates tenant and principal unambiguously.
-        let Self { tenant, principal, .. } = self;
-        format!("{}:{tenant}:{principal}", tenant.len())
-    }
-
-    /// Returns the principal of an owner, without its tenant.
-    ///
-    /// ```
-    /// use pegboard_runtime::CallerOptions;
-    ///
-    /// let ann = CallerOptions { principal: "ann".into(), tenant: "a:b".into(), ..CallerOptions::default() };
-    /// assert_eq!(CallerOptions::principal_of(&ann.owner()), "ann");
-    /// ```
-    pub fn principal_of(owner: &str) -> &str {
-        let parts = owner.split_once(':').and_then(|(length, rest)| Some((length.parse().ok()?, rest)));
-        let principal = parts.and_then(|(length, rest): (usize, &str)| rest.get(length..)?.strip_prefix(':'));
-        principal.unwrap_or(owner)
-    }
 }

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use pegboard_core::call::SchemaChecks;
 use pegboard_core::error::{CallError, Executed};
 use pegboard_core::output::Output;
+use pegboard_core::owner::Owner;
 use pegboard_core::settings::CacheScope;
 use pegboard_core::store::{CacheKey, CacheStore, CachedResult};
 use pegboard_json::{RawJson, canonical, duplicate_key};
@@ -19,6 +20,7 @@ use tracing::warn;
 use super::{Layer, timeout};
 use crate::call::active::ActiveCall;
 use crate::call::admit::AdmittedCall;
+use crate::caller::Caller;
 use crate::catalogue::CatalogueTool;
 use crate::event::{CacheResult, RuntimeEvent};
 use crate::runtime::DEFAULT_TOOLBOX;
@@ -105,13 +107,8 @@ impl<'f> CacheableCall<'f> {
             return None;
         }
         let caller = admitted.active_call.caller();
-        let scope = match admitted.tool.policy.cache_scope {
-            CacheScope::Global => None,
-            CacheScope::Tenant if caller.tenant().is_empty() => Some(("principal", caller.principal())),
-            CacheScope::Tenant => Some(("tenant", caller.tenant())),
-            CacheScope::Session => Some(("session", caller.id())),
-        };
-        let key = cache_key(&admitted.tool, scope, arguments);
+        let audience = CacheAudience::of(admitted.tool.policy.cache_scope, caller);
+        let key = cache_key(&admitted.tool, audience, arguments);
         Some(Self { store, key, time_to_live })
     }
 
@@ -155,12 +152,43 @@ impl<'f> CacheableCall<'f> {
     }
 }
 
+/// Callers that share cached answers.
+#[derive(Clone, Copy)]
+enum CacheAudience<'a> {
+    Everyone,
+    Tenant(&'a str),
+    Owner(&'a Owner),
+    Session(&'a str),
+}
+
+impl<'a> CacheAudience<'a> {
+    fn of(scope: CacheScope, caller: &'a Caller) -> Self {
+        let owner = caller.owner();
+        match scope {
+            CacheScope::Global => Self::Everyone,
+            CacheScope::Tenant if !owner.tenant().is_empty() => Self::Tenant(owner.tenant()),
+            CacheScope::Tenant | CacheScope::Principal => Self::Owner(owner),
+            CacheScope::Session => Self::Session(caller.id()),
+        }
+    }
+
+    /// Returns the kind and the id of the audience; `None` for everyone.
+    fn key(self) -> Option<(&'static str, &'a str)> {
+        match self {
+            Self::Everyone => None,
+            Self::Tenant(tenant) => Some(("tenant", tenant)),
+            Self::Owner(owner) => Some(("owner", owner.as_str())),
+            Self::Session(session) => Some(("session", session)),
+        }
+    }
+}
+
 fn emit(admitted: &AdmittedCall, result: CacheResult) {
     admitted.shared().events.emit(|| RuntimeEvent::Cache { call: admitted.info(), result });
 }
 
 /// Returns the cache key: the digest of a canonical document about the call.
-fn cache_key(tool: &CatalogueTool, scope: Option<(&str, &str)>, arguments: &RawJson) -> CacheKey {
+fn cache_key(tool: &CatalogueTool, audience: CacheAudience<'_>, arguments: &RawJson) -> CacheKey {
     let mut digest = Sha256::new();
     let mut add = |text: &str| digest.update(text.as_bytes());
     let quoted = |text: &str| RawJson::of(text);
@@ -174,7 +202,7 @@ fn cache_key(tool: &CatalogueTool, scope: Option<(&str, &str)>, arguments: &RawJ
     if !schema.is_empty() {
         add(&format!(",\"schema\":\"{}\"", tool.schema_digest()));
     }
-    if let Some((kind, id)) = scope {
+    if let Some((kind, id)) = audience.key() {
         add(&format!(",\"scope\":[{},{}]", quoted(kind).as_str(), quoted(id).as_str()));
     }
     if tool.id.toolbox.as_str() != DEFAULT_TOOLBOX {
@@ -290,6 +318,7 @@ mod tests {
     use pegboard_core::id::{ServerName, ToolboxName};
     use pegboard_core::provider::ToolKind;
 
+    use super::CacheAudience::{Everyone, Session, Tenant};
     use super::*;
 
     fn tool(fingerprint: &str) -> Arc<CatalogueTool> {
@@ -309,30 +338,33 @@ mod tests {
     #[test]
     fn a_key_does_not_depend_on_the_order_of_arguments() {
         let known = "dc8947cc88fa7385e1977be23c76ed5fe41b6f4bd89a1256574f57d8559401ba";
-        assert_eq!(cache_key(&tool(""), None, &read(r#"{"b":2,"a":1}"#)).to_string(), known);
-        assert_eq!(cache_key(&tool(""), None, &read(r#"{ "a" : 1, "\u0062":2}"#)).to_string(), known);
+        assert_eq!(cache_key(&tool(""), Everyone, &read(r#"{"b":2,"a":1}"#)).to_string(), known);
+        assert_eq!(cache_key(&tool(""), Everyone, &read(r#"{ "a" : 1, "\u0062":2}"#)).to_string(), known);
     }
 
     #[test]
     fn everything_that_affects_an_answer_affects_the_key() {
         let keys = [
-            cache_key(&tool(""), None, &read(r#"{"a":1}"#)),
-            cache_key(&tool(""), None, &read(r#"{"a":1.0}"#)),
-            cache_key(&tool("x"), None, &read(r#"{"a":1}"#)),
-            cache_key(&tool(""), Some(("tenant", "t")), &read(r#"{"a":1}"#)),
-            cache_key(&tool(""), Some(("session", "t")), &read(r#"{"a":1}"#)),
+            cache_key(&tool(""), Everyone, &read(r#"{"a":1}"#)),
+            cache_key(&tool(""), Everyone, &read(r#"{"a":1.0}"#)),
+            cache_key(&tool("x"), Everyone, &read(r#"{"a":1}"#)),
+            cache_key(&tool(""), Tenant("t"), &read(r#"{"a":1}"#)),
+            cache_key(&tool(""), Session("t"), &read(r#"{"a":1}"#)),
+            cache_key(&tool(""), CacheAudience::Owner(&Owner::new("ann")), &read(r#"{"a":1}"#)),
+            cache_key(&tool(""), CacheAudience::Owner(&Owner::new("bob")), &read(r#"{"a":1}"#)),
+            cache_key(&tool(""), CacheAudience::Owner(&Owner::in_tenant("t", "bob")), &read(r#"{"a":1}"#)),
         ];
         let elsewhere = {
             let mut tool = tool("");
             Arc::make_mut(&mut tool).id.toolbox = ToolboxName::new("prod").unwrap();
-            cache_key(&tool, None, &read(r#"{"a":1}"#))
+            cache_key(&tool, Everyone, &read(r#"{"a":1}"#))
         };
         let other_schema = {
             let mut tool = tool("");
             let entry =
                 ToolEntry::clone(&tool.entry).with_input_schema(serde_json::json!({"type": "object"}));
             Arc::make_mut(&mut tool).entry = Arc::new(entry);
-            cache_key(&tool, None, &read(r#"{"a":1}"#))
+            cache_key(&tool, Everyone, &read(r#"{"a":1}"#))
         };
         let keys = [&keys[..], &[elsewhere, other_schema]].concat();
         let different: std::collections::HashSet<_> = keys.iter().collect();

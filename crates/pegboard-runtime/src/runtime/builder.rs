@@ -10,6 +10,7 @@ use pegboard_core::chain::ChainSpec;
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::id::ServerName;
 use pegboard_core::model::OutputReader;
+use pegboard_core::owner::Principals;
 use pegboard_core::provider::{Provider, ToolKind};
 use pegboard_core::redact::Redactor;
 use pegboard_core::settings::{RuntimeSettings, ServerSettings};
@@ -47,6 +48,7 @@ pub struct RuntimeBuilder {
     slots: Option<Arc<dyn SlotStore>>,
     sessions: Option<Arc<dyn SessionStore>>,
     call_log: Option<Arc<dyn CallLog>>,
+    principals: Principals,
     observers: Vec<Arc<dyn Observer>>,
     spans: Option<Arc<dyn TracePropagator>>,
     wall: Option<WallClock>,
@@ -139,6 +141,13 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Shares the record of principals with providers, which tell what servers wrote only while there is one.
+    #[must_use]
+    pub fn principals(mut self, principals: Principals) -> Self {
+        self.principals = principals;
+        self
+    }
+
     /// Adds an observer of all events.
     #[must_use]
     pub fn observe(mut self, observer: Arc<dyn Observer>) -> Self {
@@ -197,6 +206,7 @@ impl RuntimeBuilder {
             n_catalogues: watch::Sender::default(),
             n_callers: AtomicU64::new(1),
             last_stateless: ArcSwapOption::empty(),
+            principals: self.principals,
             active_plan: ArcSwap::new(Arc::clone(&active_plan)),
         });
         shared.refresh();

@@ -3,6 +3,7 @@
 use pegboard_core::chain::ChainSpec;
 use pegboard_core::error::{CallError, NotFound};
 use pegboard_core::id::ToolboxName;
+use pegboard_core::owner::OwnerScope;
 use pegboard_core::server_log::ServerLog;
 
 use super::{ActivePlan, Runtime};
@@ -12,9 +13,9 @@ use crate::optree::OpNode;
 use crate::toolbox::{ConfiguredToolbox, ListingProgress, ServerStatus, ToolboxServer};
 
 impl Runtime {
-    /// Returns the status of every server, in configuration order.
-    pub fn servers(&self) -> Vec<ServerStatus> {
-        self.0.active_plan().toolboxes.status(&self.0)
+    /// Returns the status of every server, in configuration order, as visible within a scope.
+    pub fn servers(&self, scope: &OwnerScope) -> Vec<ServerStatus> {
+        self.0.active_plan().toolboxes.status(&self.0, scope)
     }
 
     /// Returns the progress of the listings of the accepted toolboxes.
@@ -23,12 +24,17 @@ impl Runtime {
     }
 
     /// Opens a server, or waits until it is open, and returns its status, also if it has failed.
-    pub async fn open_server(&self, toolbox: &str, server: &str) -> Result<ServerStatus, CallError> {
+    pub async fn open_server(
+        &self,
+        scope: &OwnerScope,
+        toolbox: &str,
+        server: &str,
+    ) -> Result<ServerStatus, CallError> {
         let opened = self.find_server(toolbox, server)?.open().await;
         self.0.refresh();
         let is_it =
             |status: &ServerStatus| status.toolbox.as_str() == toolbox && status.server.as_str() == server;
-        match (self.servers().into_iter().find(is_it), opened) {
+        match (self.servers(scope).into_iter().find(is_it), opened) {
             (Some(status), Err(_)) if status.state.is_failure() => Ok(status),
             (Some(status), Ok(())) => Ok(status),
             (_, Err(error)) => Err(error),

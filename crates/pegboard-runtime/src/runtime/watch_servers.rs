@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream;
+use pegboard_core::provider::ProviderUpdate;
 use pegboard_core::settings::StartRule;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time;
@@ -27,12 +28,15 @@ pub(super) fn watch_server(shared: &Arc<RuntimeShared>, id: &ServerId, server: &
 /// Forwards the notifications of a server.
 fn forward_updates(shared: &Arc<RuntimeShared>, id: &ServerId, server: &ToolboxServer) {
     let (mut updates, forwarded, from) = (server.provider.updates(), shared.updates.clone(), id.clone());
+    let principals = shared.principals.clone();
     let (closing, replaced) = (shared.closing.clone(), server.replaced.clone());
     shared.tasks.spawn(async move {
         let forwarding = async {
             loop {
                 match updates.recv().await {
                     // Sending fails only if there is no subscriber.
+                    // A message that belongs to no call may be about any principal.
+                    Ok(ProviderUpdate::Log(_)) if principals.are_several() => {}
                     Ok(update) => drop(forwarded.send(ServerUpdate { from: from.clone(), update })),
                     Err(RecvError::Lagged(_)) => {}
                     Err(RecvError::Closed) => return,

@@ -378,7 +378,7 @@ fn tool_settings_override_server_settings() {
         tools: vec![Arc::new(entry("own").with_queue("mine"))],
         ..ServerOffering::default()
     });
-    assert_snapshot!(rules(&listing).join("\n"), @r#"own queue Some("mine") priority 0 cache None Global limit Unset output None Warn judge None"#);
+    assert_snapshot!(rules(&listing).join("\n"), @r#"own queue Some("mine") priority 0 cache None Principal limit Unset output None Warn judge None"#);
 }
 
 #[test]

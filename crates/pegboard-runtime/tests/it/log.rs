@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pegboard_core::error::ErrorKind;
+use pegboard_core::owner::Owner;
 use pegboard_core::provider::{ServerState, ToolKind};
 use pegboard_core::store::OutputHandle;
 use pegboard_runtime::event::{
@@ -46,7 +47,7 @@ fn logged(level: Level, work: impl FnOnce()) -> String {
 fn search() -> Arc<CallInfo> {
     Arc::new(CallInfo {
         session: "s-20260101120000".into(),
-        owner: "".into(),
+        owner: Owner::local(),
         operation: "1-2".parse().unwrap(),
         tool: "github__search".into(),
         server: "github".into(),
@@ -98,7 +99,7 @@ fn every_event() -> Vec<RuntimeEvent> {
         server(ServerState::Ready),
         server(ServerState::Restarting { attempt: 2 }),
         server(ServerState::NeedsLogin { fix: "run pegboard login github".to_owned() }),
-        server(ServerState::Failed { why: "no such program".to_owned(), fix: "install it".to_owned() }),
+        server(ServerState::failed("no such program", "install it")),
         RuntimeEvent::Started {
             servers: vec![
                 start("github", 1200, Some("no such program")),

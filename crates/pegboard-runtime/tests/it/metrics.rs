@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pegboard_core::error::ErrorKind;
+use pegboard_core::owner::Owner;
 use pegboard_core::provider::{ServerState, ToolKind};
 use pegboard_core::store::OutputHandle;
 use pegboard_runtime::event::{CacheResult, CallEnd, CallInfo, Observer, RuntimeEvent, StoreReason};
@@ -12,7 +13,7 @@ use pegboard_runtime::metrics::{Metrics, MetricsLimits};
 fn call(tool: &str, server: &str, kind: ToolKind) -> Arc<CallInfo> {
     Arc::new(CallInfo {
         session: "s-secret".into(),
-        owner: "".into(),
+        owner: Owner::local(),
         operation: "1-1".parse().unwrap(),
         tool: tool.into(),
         server: server.into(),
@@ -53,7 +54,7 @@ fn sample_metrics() -> Metrics {
     metrics_of([
         RuntimeEvent::Catalogue { n_tools: 12 },
         server("github", ServerState::Ready),
-        server("files", ServerState::Failed { why: "gone".to_owned(), fix: "start it".to_owned() }),
+        server("files", ServerState::failed("gone", "start it")),
         RuntimeEvent::QueueDepth { queue: queue.clone(), capacity: Some(4), in_use: 4, waiting: 2 },
         RuntimeEvent::Dequeued { call: search.clone(), queue, waited: Duration::from_millis(7) },
         RuntimeEvent::Cache { call: search.clone(), result: CacheResult::Miss },
@@ -240,7 +241,7 @@ fn sessions_and_messages_are_not_exported() {
 
 #[test]
 fn a_server_is_exported_while_in_use() {
-    let failed = ServerState::Failed { why: String::new(), fix: String::new() };
+    let failed = ServerState::failed("", "");
     let login = ServerState::NeedsLogin { fix: String::new() };
     for (state, expected) in [
         (ServerState::Starting, Some("0")),

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::FutureExt;
+use pegboard_core::owner::{Owner, OwnerScope};
 use pegboard_core::store::{SessionHandle, SessionRecord, SessionStore, StoreError, StoreFuture};
 use pegboard_runtime::sessions::{
     BindOutcome, CallerContext, EnteredSession, SessionError, SessionId, SessionRegistry, SessionSettings,
@@ -25,7 +26,7 @@ enum StoreBehaviour {
 
 /// An in-memory session store that counts writes and can fail on demand.
 struct Store {
-    sessions: Mutex<HashMap<String, SessionRecord>>,
+    sessions: Mutex<HashMap<(Owner, String), SessionRecord>>,
     handles: Mutex<HashMap<SessionHandle, String>>,
     behaviour: Mutex<StoreBehaviour>,
     n_puts: AtomicUsize,
@@ -61,14 +62,15 @@ impl Store {
         }
     }
 
-    fn live(&self, id: &str, now: SystemTime) -> Option<SessionRecord> {
-        self.sessions.lock().unwrap().get(id).filter(|session| session.expires > now).cloned()
+    fn live(&self, owner: &Owner, id: &str, now: SystemTime) -> Option<SessionRecord> {
+        let key = (owner.clone(), id.to_owned());
+        self.sessions.lock().unwrap().get(&key).filter(|session| session.expires > now).cloned()
     }
 }
 
 impl SessionStore for Store {
-    fn get(&self, id: String, now: SystemTime) -> StoreFuture<'_, Option<SessionRecord>> {
-        self.answer(move || self.live(&id, now))
+    fn get(&self, owner: Owner, id: String, now: SystemTime) -> StoreFuture<'_, Option<SessionRecord>> {
+        self.answer(move || self.live(&owner, &id, now))
     }
 
     fn put(&self, session: SessionRecord, _now: SystemTime) -> StoreFuture<'_, ()> {
@@ -77,15 +79,15 @@ impl SessionStore for Store {
         }
         self.answer(move || {
             self.n_puts.fetch_add(1, Ordering::Relaxed);
-            self.sessions.lock().unwrap().insert(session.id.clone(), session);
+            self.sessions.lock().unwrap().insert((session.owner.clone(), session.id.clone()), session);
         })
     }
 
     fn create(&self, session: SessionRecord, now: SystemTime) -> StoreFuture<'_, bool> {
         self.answer(move || {
-            let is_free = self.live(&session.id, now).is_none();
+            let is_free = self.live(&session.owner, &session.id, now).is_none();
             if is_free {
-                self.sessions.lock().unwrap().insert(session.id.clone(), session);
+                self.sessions.lock().unwrap().insert((session.owner.clone(), session.id.clone()), session);
             }
             is_free
         })
@@ -94,7 +96,7 @@ impl SessionStore for Store {
     fn find(&self, handle: SessionHandle, now: SystemTime) -> StoreFuture<'_, Option<SessionRecord>> {
         self.answer(move || {
             let id = self.handles.lock().unwrap().get(&handle).cloned()?;
-            self.live(&id, now)
+            self.live(&handle.owner, &id, now)
         })
     }
 
@@ -103,16 +105,28 @@ impl SessionStore for Store {
         self.answer(move || self.handles.lock().unwrap().entry(handle).or_insert(id).clone())
     }
 
-    fn remove(&self, id: String) -> StoreFuture<'_, bool> {
+    fn remove(&self, owner: Owner, id: String) -> StoreFuture<'_, bool> {
         self.answer(move || {
-            self.handles.lock().unwrap().retain(|_, bound| *bound != id);
-            self.sessions.lock().unwrap().remove(&id).is_some()
+            self.handles.lock().unwrap().retain(|handle, bound| handle.owner != owner || *bound != id);
+            self.sessions.lock().unwrap().remove(&(owner, id)).is_some()
         })
     }
 
-    fn list(&self, n_most: usize, _now: SystemTime) -> StoreFuture<'_, Vec<SessionRecord>> {
-        self.answer(move || self.sessions.lock().unwrap().values().take(n_most).cloned().collect())
+    fn list(&self, scope: OwnerScope, n_most: usize, _: SystemTime) -> StoreFuture<'_, Vec<SessionRecord>> {
+        self.answer(move || {
+            let sessions = self.sessions.lock().unwrap();
+            let visible = sessions.values().filter(|session| scope.includes(&session.owner));
+            visible.take(n_most).cloned().collect()
+        })
     }
+}
+
+fn ann() -> Owner {
+    Owner::new("ann")
+}
+
+fn bob() -> Owner {
+    Owner::new("bob")
 }
 
 /// 02:00 UTC on 2 January 2026, plus some seconds.
@@ -128,7 +142,7 @@ fn sessions() -> (Arc<Store>, SessionRegistry) {
 /// Enters a session as ann, at a second, with these arguments.
 async fn enter(sessions: &SessionRegistry, arguments: Value, second: u64) -> EnteredSession {
     let arguments = arguments.as_object().unwrap();
-    sessions.enter(&CallerContext::of(arguments), "ann", None, at(second)).await.unwrap()
+    sessions.enter(&CallerContext::of(arguments), &ann(), None, at(second)).await.unwrap()
 }
 
 fn named(session: &str) -> Value {
@@ -164,15 +178,15 @@ async fn a_call_without_a_session_name_gets_a_new_session_id() {
 async fn a_second_call_without_a_name_uses_the_session_of_the_connection() {
     let (_, sessions) = sessions();
     let first = enter(&sessions, json!({}), 0).await;
-    let again = |principal, second| {
+    let again = |owner: Owner, second| {
         let (sessions, id) = (sessions.clone(), first.id.clone());
-        async move { sessions.enter(&CallerContext::default(), principal, Some(&id), at(second)).await.unwrap() }
+        async move { sessions.enter(&CallerContext::default(), &owner, Some(&id), at(second)).await.unwrap() }
     };
-    let second = again("ann", 1).await;
+    let second = again(ann(), 1).await;
     assert_eq!((&second.id, second.is_new, second.notice), (&first.id, false, None));
-    let stranger = again("bob", 2).await;
-    assert!(stranger.is_new && stranger.id != first.id);
-    let after_two_days = again("ann", 2 * 86_400).await;
+    let stranger = again(bob(), 2).await;
+    assert!(stranger.is_new, "it is another session, though it has the same id");
+    let after_two_days = again(ann(), 2 * 86_400).await;
     assert_eq!((&after_two_days.id, after_two_days.is_new), (&first.id, true));
 }
 
@@ -197,9 +211,10 @@ async fn a_handle_refers_to_one_session_and_is_announced_once() {
 async fn the_same_handle_of_two_callers_refers_to_two_sessions() {
     let (_, sessions) = sessions();
     let context = CallerContext { session: Some("budget work"), ..CallerContext::default() };
-    let ann = sessions.enter(&context, "ann", None, at(0)).await.unwrap();
-    let bob = sessions.enter(&context, "bob", None, at(0)).await.unwrap();
-    assert_ne!(ann.id, bob.id);
+    let ann = sessions.enter(&context, &ann(), None, at(0)).await.unwrap();
+    let bob = sessions.enter(&context, &bob(), None, at(0)).await.unwrap();
+    // The ids may be equal: each principal has its own.
+    assert!(ann.is_new && bob.is_new);
 }
 
 #[tokio::test]
@@ -233,19 +248,25 @@ async fn an_unused_id_creates_a_session() {
 }
 
 #[tokio::test]
-async fn the_id_of_another_principal_is_only_a_handle() {
-    let (_, sessions) = sessions();
-    let ann = enter(&sessions, named("s-20200101000000"), 0).await;
-    let context = CallerContext { session: Some(ann.id.as_str()), ..CallerContext::default() };
-    let bob = sessions.enter(&context, "bob", None, at(1)).await.unwrap();
-    assert_eq!((bob.is_new, bob.requested_name.as_deref()), (true, Some("s-20200101000000")));
-    insta::assert_snapshot!(
-        bob.notice.unwrap(),
-        @r#"Session s-20260102020001 has begun for "s-20200101000000"; pass s-20260102020001 as context.sessionId from now on."#
-    );
-    let again = sessions.enter(&context, "bob", None, at(2)).await.unwrap();
-    assert_eq!((again.id, again.is_new), (bob.id, false));
-    assert_eq!(enter(&sessions, named("s-20200101000000"), 3).await.id, ann.id);
+async fn the_session_of_another_principal_does_not_exist() {
+    let id = "s-20200101000000";
+    let (_, taken) = sessions();
+    let in_workspace = json!({"context": {"sessionId": id, "workspaceId": "red"}});
+    let of_ann = enter(&taken, in_workspace, 0).await;
+    taken.bind(&of_ann, BindOutcome::Succeeded(None), at(0)).await.unwrap();
+    let context = CallerContext { session: Some(id), ..CallerContext::default() };
+    // Bob gets the same answers as if there were no other session with this id.
+    let (_, free) = sessions();
+    for second in [1, 2] {
+        let of_bob = taken.enter(&context, &bob(), None, at(second)).await.unwrap();
+        assert_eq!(of_bob, free.enter(&context, &bob(), None, at(second)).await.unwrap());
+        assert_eq!((of_bob.is_new, of_bob.workspace.id.as_str()), (second == 1, "default"));
+    }
+    let of_bob = taken.enter(&context, &bob(), None, at(3)).await.unwrap();
+    let answer = json!({"workspaceContext": {"workspaceId": "blue"}});
+    taken.bind(&of_bob, BindOutcome::Succeeded(Some(&answer)), at(3)).await.unwrap();
+    assert_eq!(taken.enter(&context, &bob(), None, at(4)).await.unwrap().workspace.id, "blue");
+    assert_eq!(enter(&taken, named(id), 4).await.workspace.id, "red");
 }
 
 #[test]
@@ -300,7 +321,7 @@ async fn an_invalid_name_is_refused_with_the_reason() {
     let (_, sessions) = sessions();
     let refusal = async |session: &str| {
         let context = CallerContext { session: Some(session), ..CallerContext::default() };
-        sessions.enter(&context, "ann", None, at(0)).await.map(|entered| entered.name)
+        sessions.enter(&context, &ann(), None, at(0)).await.map(|entered| entered.name)
     };
     assert_eq!(refusal(&"é".repeat(128)).await, Ok("é".repeat(128)));
     let too_long = refusal(&"é".repeat(129)).await.unwrap_err();
@@ -459,7 +480,7 @@ async fn a_failing_store_costs_the_lookup_but_not_the_call() {
         assert_eq!((&by_id.id, by_id.is_new, &by_id.notice), (&known.id, false, &None));
         assert_eq!(by_id.warning.as_deref(), Some(warning));
         let connected =
-            sessions.enter(&CallerContext::default(), "ann", Some(&known.id), at(2)).await.unwrap();
+            sessions.enter(&CallerContext::default(), &ann(), Some(&known.id), at(2)).await.unwrap();
         assert_eq!((&connected.id, connected.is_new), (&known.id, false));
         for arguments in [named("other"), json!({})] {
             let fresh = enter(&sessions, arguments, 3).await;
@@ -491,7 +512,7 @@ async fn extreme_settings_and_clocks_are_harmless() {
             Store::new(),
             SessionSettings { idle_timeout: idle, ..SessionSettings::default() },
         );
-        let entered = sessions.enter(&CallerContext::default(), "", None, now).await.unwrap();
+        let entered = sessions.enter(&CallerContext::default(), &ann(), None, now).await.unwrap();
         assert_eq!(entered.id.as_str(), id);
     };
     check(Duration::MAX, at(0), "s-20260102020000").await;
@@ -507,7 +528,7 @@ proptest! {
         let (_, sessions) = sessions();
         let arguments = json!({"context": {"sessionId": session}});
         let context = CallerContext::of(arguments.as_object().unwrap());
-        let enter = || runtime.block_on(sessions.enter(&context, "ann", None, at(0)));
+        let enter = || runtime.block_on(sessions.enter(&context, &ann(), None, at(0)));
         match enter() {
             Ok(first) => {
                 prop_assert!(SessionId::parse(first.id.as_str()).is_some());

@@ -9,9 +9,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use pegboard_core::owner::{Owner, OwnerScope};
 use pegboard_core::store::{
-    CallLog, CallQuery, CallSummary, FinishedCall, LogBatch, LogEntry, SessionSummary, StoreError,
-    StoreFuture, StoreUsage, TraceQuery, TraceRecord,
+    CallLog, CallQuery, CallSummary, FinishedCall, LogBatch, LogEntry, OwnedTrace, SessionSummary,
+    StoreError, StoreFuture, StoreUsage, TraceQuery, TraceRecord,
 };
 use rusqlite::{Connection, OptionalExtension, Row, Transaction};
 use serde::de::DeserializeOwned;
@@ -42,9 +43,14 @@ impl CallLog for Database {
         self.run_to_completion(move |connection| append(connection, &limits, batch, now))
     }
 
-    fn calls_by_id(&self, ids: Vec<String>, now: SystemTime) -> StoreFuture<'_, Vec<FinishedCall>> {
+    fn calls_by_id(
+        &self,
+        scope: OwnerScope,
+        ids: Vec<String>,
+        now: SystemTime,
+    ) -> StoreFuture<'_, Vec<FinishedCall>> {
         self.run_cancellable(move |connection| {
-            let is_match = |head: &CallHead| ids.contains(&head.id);
+            let is_match = |head: &CallHead| ids.contains(&head.id) && scope.includes(&head.owner);
             let found = find(connection, now, ids.len(), is_match)?;
             let call = |found: FoundEntry<CallHead>| {
                 let body = found.body(connection)?;
@@ -56,11 +62,11 @@ impl CallLog for Database {
 
     fn calls(&self, query: CallQuery, now: SystemTime) -> StoreFuture<'_, Vec<CallSummary>> {
         self.run_cancellable(move |connection| {
-            let CallQuery { id_prefix, session, owner, limit } = &query;
+            let CallQuery { scope, id_prefix, session, limit } = &query;
             let is_match = |head: &CallHead| {
                 id_prefix.as_ref().is_none_or(|prefix| head.id.starts_with(prefix))
                     && session.as_ref().is_none_or(|session| **session == *head.session)
-                    && owner.as_ref().is_none_or(|owner| **owner == *head.owner)
+                    && scope.includes(&head.owner)
             };
             let found = find(connection, now, *limit, is_match)?;
             Ok(found.into_iter().map(|found| found.head.into()).collect())
@@ -69,12 +75,12 @@ impl CallLog for Database {
 
     fn sessions(
         &self,
-        owner: Option<String>,
+        scope: OwnerScope,
         limit: usize,
         now: SystemTime,
     ) -> StoreFuture<'_, Vec<SessionSummary>> {
         self.run_cancellable(move |connection| {
-            let is_match = |head: &CallHead| owner.as_ref().is_none_or(|owner| **owner == *head.owner);
+            let is_match = |head: &CallHead| scope.includes(&head.owner);
             let calls = find(connection, now, usize::MAX, is_match)?;
             let mut sessions = summarize(calls.into_iter().map(|found| found.head));
             sessions.truncate(limit);
@@ -84,15 +90,17 @@ impl CallLog for Database {
 
     fn traces(&self, query: TraceQuery) -> StoreFuture<'_, Vec<TraceRecord>> {
         self.run_cancellable(move |connection| {
-            let TraceQuery { workspace, session, limit } = &query;
+            let TraceQuery { scope, workspace, session, limit } = &query;
             let is_match = |head: &TraceHead| {
-                workspace.as_ref().is_none_or(|workspace| *workspace == head.workspace)
+                scope.includes_stored(&head.owner)
+                    && workspace.as_ref().is_none_or(|workspace| *workspace == head.workspace)
                     && session.as_ref().is_none_or(|session| *session == head.session)
             };
             let found = find(connection, SystemTime::UNIX_EPOCH, *limit, is_match)?;
             let record = |found: FoundEntry<TraceHead>| {
                 let metadata = parse(&found.body(connection)?)?;
-                let TraceHead { workspace, session, kind, content, timestamp, body: _ } = found.head;
+                let TraceHead { owner: _, workspace, session, kind, content, timestamp, body: _ } =
+                    found.head;
                 Ok(TraceRecord {
                     workspace_id: workspace,
                     session_id: session,
@@ -130,7 +138,7 @@ trait LogHead: Clone {
 struct CallHead {
     id: String,
     session: Arc<str>,
-    owner: Arc<str>,
+    owner: Owner,
     tool: Arc<str>,
     error: Option<String>,
     /// In milliseconds since 1970.
@@ -157,14 +165,14 @@ impl LogHead for CallHead {
     const KIND: &'static str = "call";
 
     fn write(&self, previous: Option<&Self>, lines: &mut Vec<u8>) {
-        fn unless_same<'a>(text: &'a Arc<str>, previous: Option<&Arc<str>>) -> Option<Cow<'a, str>> {
+        fn unless_same<'a>(text: &'a str, previous: Option<&str>) -> Option<Cow<'a, str>> {
             (previous != Some(text)).then_some(Cow::Borrowed(text))
         }
         let line: CallLine<'_> = (
             Cow::Borrowed(&self.id),
-            unless_same(&self.session, previous.map(|previous| &previous.session)),
-            unless_same(&self.owner, previous.map(|previous| &previous.owner)),
-            unless_same(&self.tool, previous.map(|previous| &previous.tool)),
+            unless_same(&self.session, previous.map(|previous| &*previous.session)),
+            unless_same(self.owner.as_str(), previous.map(|previous| previous.owner.as_str())),
+            unless_same(&self.tool, previous.map(|previous| &*previous.tool)),
             self.error.as_deref().map(Cow::Borrowed),
             self.started,
             self.duration,
@@ -175,14 +183,17 @@ impl LogHead for CallHead {
 
     fn read(line: &str, previous: Option<&Self>) -> Result<Self, StoreError> {
         let (id, session, owner, tool, error, started, duration, body): CallLine<'_> = parse(line)?;
+        let incomplete = || damaged("the first of a segment is incomplete");
         let text = |text: Option<Cow<'_, str>>, of: fn(&Self) -> &Arc<str>| {
             let same = || previous.map(|previous| Arc::clone(of(previous)));
-            text.map(Arc::from).or_else(same).ok_or_else(|| damaged("the first of a segment is incomplete"))
+            text.map(Arc::from).or_else(same).ok_or_else(incomplete)
         };
+        let owner = owner.map(|owner| Owner::from_stored(&owner));
+        let owner = owner.or_else(|| previous.map(|previous| previous.owner.clone()));
         Ok(Self {
             id: id.into_owned(),
             session: text(session, |head| &head.session)?,
-            owner: text(owner, |head| &head.owner)?,
+            owner: owner.ok_or_else(incomplete)?,
             tool: text(tool, |head| &head.tool)?,
             error: error.map(Cow::into_owned),
             started,
@@ -219,6 +230,7 @@ impl From<CallHead> for CallSummary {
 /// Head of a trace record.
 #[derive(Clone, Serialize, Deserialize)]
 struct TraceHead {
+    owner: String,
     workspace: String,
     session: String,
     kind: String,
@@ -249,7 +261,7 @@ impl LogHead for TraceHead {
 
 impl TraceHead {
     /// Splits a record into its head and its metadata, if it is flat enough to be read back.
-    fn split(record: TraceRecord) -> Result<(Self, String), StoreError> {
+    fn split(OwnedTrace { owner, record }: OwnedTrace) -> Result<(Self, String), StoreError> {
         let TraceRecord { workspace_id, session_id, kind, content, timestamp, metadata } = record;
         if is_deeper_than(&metadata, MAX_DEPTH) {
             let reason =
@@ -257,8 +269,8 @@ impl TraceHead {
             return Err(StoreError::Failed { reason });
         }
         let body = metadata.to_string();
-        let (workspace, session) = (workspace_id, session_id);
-        Ok((Self { workspace, session, kind, content, timestamp, body: body.len() }, body))
+        let (owner, workspace, session) = (owner.into(), workspace_id, session_id);
+        Ok((Self { owner, workspace, session, kind, content, timestamp, body: body.len() }, body))
     }
 }
 
@@ -278,7 +290,7 @@ fn append(
             LogEntry::Call(FinishedCall { summary, body }) => {
                 calls.add(&change, CallHead::new(summary, &body), &body)?
             }
-            LogEntry::Trace(record) => match TraceHead::split(record) {
+            LogEntry::Trace(trace) => match TraceHead::split(trace) {
                 Ok((head, body)) => traces.add(&change, head, &body)?,
                 Err(refused) => Err(refused),
             },
@@ -494,11 +506,11 @@ fn find<H: LogHead>(
 /// Groups calls, newest first, by session and owner.
 fn summarize(calls: impl Iterator<Item = CallHead>) -> Vec<SessionSummary> {
     let mut sessions: Vec<SessionSummary> = Vec::new();
-    let mut positions: HashMap<(Arc<str>, Arc<str>), usize> = HashMap::new();
+    let mut positions: HashMap<(Arc<str>, Owner), usize> = HashMap::new();
     for call in calls {
         let started = from_millis(call.started);
         let at = *positions.entry((call.session, call.owner)).or_insert_with_key(|(session, owner)| {
-            let (id, owner) = (session.to_string(), owner.to_string());
+            let (id, owner) = (session.to_string(), owner.clone());
             sessions.push(SessionSummary { id, owner, started, used: started, n_calls: 0, n_failed: 0 });
             sessions.len() - 1
         });

@@ -16,15 +16,16 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavio
 const APPLICATION_ID: i64 = 0x5045_4742; // "PEGB"
 /// Schema migrations: each extends the tables of the previous version, starting with version 1. Released ones
 /// never change; a change is a new migration.
-const MIGRATIONS: [&str; 5] = [
+const MIGRATIONS: [&str; 6] = [
     include_str!("schema.sql"),
     include_str!("catalogue.sql"),
     include_str!("history.sql"),
     include_str!("call_log.sql"),
     include_str!("call_heads.sql"),
+    include_str!("owners.sql"),
 ];
 /// The current schema version.
-const SCHEMA_VERSION: i64 = 5;
+const SCHEMA_VERSION: i64 = 6;
 /// Time to wait for the lock of another process.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum size of the write-ahead log file after a checkpoint.

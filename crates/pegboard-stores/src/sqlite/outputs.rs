@@ -2,6 +2,7 @@
 
 use std::time::SystemTime;
 
+use pegboard_core::owner::{Owner, OwnerScope};
 use pegboard_core::store::{
     OutputHandle, OutputQuery, OutputStore, OutputSummary, StoreFuture, StoreUsage, StoredOutput,
 };
@@ -9,7 +10,7 @@ use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::time::{from_millis, millis};
 use super::usage_counter::UsageCounter;
-use super::{Database, Durability, JobResult, begin, sql_integer, sql_limit};
+use super::{Database, Durability, JobResult, begin, owner_filter, sql_integer, sql_limit};
 use crate::limits::{OutputLimits, output_len};
 
 impl OutputStore for Database {
@@ -22,44 +23,54 @@ impl OutputStore for Database {
         })
     }
 
-    fn get(&self, handle: OutputHandle, now: SystemTime) -> StoreFuture<'_, Option<StoredOutput>> {
+    fn get(
+        &self,
+        scope: OwnerScope,
+        handle: OutputHandle,
+        now: SystemTime,
+    ) -> StoreFuture<'_, Option<StoredOutput>> {
         self.run_cancellable(move |connection| {
             let mut select = connection.prepare_cached(
-                "SELECT session, principal, tool_name, content_type, created_at, expires_at, body FROM outputs \
-                 WHERE handle = ?1 AND expires_at > ?2",
+                "SELECT session, owner, tool_name, content_type, created_at, expires_at, body FROM outputs \
+                 WHERE handle = ?1 AND expires_at > ?2 AND (?3 IS NULL OR owner = ?3)",
             )?;
-            Ok(select.query_row((&handle.0, millis(now)), output_from_row).optional()?)
+            let key = (&handle.0, millis(now), owner_filter(&scope));
+            Ok(select.query_row(key, output_from_row).optional()?)
         })
     }
 
     fn list(&self, query: OutputQuery, now: SystemTime) -> StoreFuture<'_, Vec<OutputSummary>> {
         self.run_cancellable(move |connection| {
             // Absent conditions are left out of the query, so that the index for the rest is used.
-            let principal = query.principal.as_ref().map_or("?2 IS NULL", |_| "principal = ?2");
+            let owner = query.scope.only().map_or("?2 IS NULL", |_| "owner = ?2");
             let mut select = connection.prepare_cached(&format!(
-                "SELECT handle, session, principal, tool_name, content_type, created_at, expires_at, length(body) \
-                 FROM outputs WHERE expires_at > ?1 AND {principal} \
+                "SELECT handle, session, owner, tool_name, content_type, created_at, expires_at, length(body) \
+                 FROM outputs WHERE expires_at > ?1 AND {owner} \
                  ORDER BY created_at DESC, handle DESC LIMIT ?3"
             ))?;
-            let found = select.query_map((millis(now), &query.principal, sql_limit(query.limit)), summary_from_row)?;
+            let key = (millis(now), owner_filter(&query.scope), sql_limit(query.limit));
+            let found = select.query_map(key, summary_from_row)?;
             Ok(found.collect::<rusqlite::Result<_>>()?)
         })
     }
 
-    fn remove(&self, handle: OutputHandle) -> StoreFuture<'_, bool> {
+    fn remove(&self, scope: OwnerScope, handle: OutputHandle) -> StoreFuture<'_, bool> {
         self.run_to_completion(move |connection| {
             let change = begin(connection, Durability::Process)?;
-            let n_removed =
-                change.prepare_cached("DELETE FROM outputs WHERE handle = ?1")?.execute([&handle.0])?;
+            let n_removed = change
+                .prepare_cached("DELETE FROM outputs WHERE handle = ?1 AND (?2 IS NULL OR owner = ?2)")?
+                .execute((&handle.0, owner_filter(&scope)))?;
             change.commit()?;
             Ok(n_removed > 0)
         })
     }
 
-    fn remove_session(&self, session: String) -> StoreFuture<'_, ()> {
+    fn remove_session(&self, owner: Owner, session: String) -> StoreFuture<'_, ()> {
         self.run_to_completion(move |connection| {
             let change = begin(connection, Durability::Process)?;
-            change.prepare_cached("DELETE FROM outputs WHERE session = ?1")?.execute([&session])?;
+            change
+                .prepare_cached("DELETE FROM outputs WHERE session = ?1 AND owner = ?2")?
+                .execute((&session, owner.as_str()))?;
             Ok(change.commit()?)
         })
     }
@@ -72,7 +83,7 @@ impl OutputStore for Database {
 fn output_from_row(row: &Row<'_>) -> rusqlite::Result<StoredOutput> {
     Ok(StoredOutput {
         session: row.get(0)?,
-        principal: row.get(1)?,
+        owner: row.get::<_, String>(1)?.into(),
         tool: row.get(2)?,
         content_type: row.get(3)?,
         created: from_millis(row.get(4)?),
@@ -85,7 +96,7 @@ fn summary_from_row(row: &Row<'_>) -> rusqlite::Result<OutputSummary> {
     Ok(OutputSummary {
         handle: OutputHandle(row.get(0)?),
         session: row.get(1)?,
-        principal: row.get(2)?,
+        owner: row.get::<_, String>(2)?.into(),
         tool: row.get(3)?,
         content_type: row.get(4)?,
         created: from_millis(row.get(5)?),
@@ -109,20 +120,22 @@ fn insert(
 ) -> JobResult<()> {
     let change = begin(connection, Durability::PowerLoss)?;
     // Without a commit all of this is rolled back, so a refused output leaves the previous one unchanged.
-    change.prepare_cached("DELETE FROM outputs WHERE handle = ?1")?.execute([&handle.0])?;
+    change
+        .prepare_cached("DELETE FROM outputs WHERE handle = ?1 AND owner = ?2")?
+        .execute((&handle.0, output.owner.as_str()))?;
     let n_bytes = output_len(output);
     let session = UsageCounter::OutputsOfSession(&output.session).usage(&change)?;
     limits.admit(UsageCounter::Outputs.usage(&change)?, session, n_bytes)?;
     change
         .prepare_cached(
             "INSERT INTO outputs \
-             (handle, session, principal, tool_name, content_type, n_bytes, created_at, expires_at, body) \
+             (handle, session, owner, tool_name, content_type, n_bytes, created_at, expires_at, body) \
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
         )?
         .execute((
             &handle.0,
             &output.session,
-            &output.principal,
+            output.owner.as_str(),
             &output.tool,
             &output.content_type,
             sql_integer(n_bytes),

@@ -9,10 +9,11 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use futures_util::FutureExt;
+use pegboard_core::owner::{Owner, OwnerScope};
 use pegboard_core::store::{
     CacheKey, CacheStore, CachedResult, CallLog, CallQuery, CallSummary, CatalogueStore, LogEntry,
-    OutputStore, SessionHandle, SessionRecord, SessionStore, SlotStore, StoreError, StoreUsage, TraceQuery,
-    TraceRecord,
+    OutputQuery, OutputStore, OwnedTrace, SessionHandle, SessionRecord, SessionStore, SlotStore, StoreError,
+    StoreUsage, TraceQuery, TraceRecord,
 };
 use pegboard_stores::limits::{DatabaseLimits, OutputLimits};
 use pegboard_stores::sqlite::Database;
@@ -41,7 +42,7 @@ fn session(id: &str) -> SessionRecord {
     SessionRecord {
         id: id.to_owned(),
         name: "Default Session".to_owned(),
-        principal: String::new(),
+        owner: Owner::local(),
         workspace: None,
         created: at(0),
         used: at(0),
@@ -60,8 +61,12 @@ fn record() -> TraceRecord {
     }
 }
 
+fn all_traces() -> TraceQuery {
+    TraceQuery { scope: OwnerScope::All, workspace: None, session: None, limit: 10 }
+}
+
 fn session_handle(name: &str) -> SessionHandle {
-    SessionHandle { principal: String::new(), workspace: "default".to_owned(), name: name.to_owned() }
+    SessionHandle { owner: Owner::local(), workspace: "default".to_owned(), name: name.to_owned() }
 }
 
 fn reason(path: &Path) -> String {
@@ -80,7 +85,8 @@ async fn put_one_of_each(database: &Database) {
     OutputStore::put(database, output_handle(1), output(b"text".to_vec()), at(0)).await.unwrap();
     assert!(database.create(session("a"), at(0)).await.unwrap());
     assert_eq!(database.bind(session_handle("it"), "a".to_owned(), at(0)).await.unwrap(), "a");
-    database.append(Box::new([LogEntry::Trace(record())].into_iter()), at(0)).await.unwrap();
+    let trace = OwnedTrace { owner: Owner::local(), record: record() };
+    database.append(Box::new([LogEntry::Trace(trace)].into_iter()), at(0)).await.unwrap();
     assert!(database.lease("browser".to_owned(), 1, at(0), at(10)).await.unwrap().is_some());
     database.save("f00d".to_owned(), "offer".into(), at(0)).await.unwrap();
 }
@@ -88,14 +94,16 @@ async fn put_one_of_each(database: &Database) {
 async fn expect_one_of_each(database: &Database) {
     let cached = CacheStore::get(database, CacheKey([1; 32]), at(1)).await.unwrap();
     assert_eq!(cached, Some(answer("42")));
-    let kept = OutputStore::get(database, output_handle(1), at(1)).await.unwrap();
+    let kept = OutputStore::get(database, OwnerScope::All, output_handle(1), at(1)).await.unwrap();
     assert_eq!(kept, Some(output(b"text".to_vec())));
     assert_eq!(database.usage().await.unwrap().n_entries, 1);
-    assert_eq!(SessionStore::get(database, "a".to_owned(), at(1)).await.unwrap(), Some(session("a")));
+    assert_eq!(
+        SessionStore::get(database, Owner::local(), "a".to_owned(), at(1)).await.unwrap(),
+        Some(session("a"))
+    );
     let found = SessionStore::find(database, session_handle("it"), at(1)).await.unwrap();
     assert_eq!(found, Some(session("a")));
-    let query = TraceQuery { limit: 10, ..TraceQuery::default() };
-    assert_eq!(database.traces(query).await.unwrap(), [record()]);
+    assert_eq!(database.traces(all_traces()).await.unwrap(), [record()]);
     assert_eq!(database.lease("browser".to_owned(), 1, at(1), at(10)).await.unwrap(), None);
     assert_eq!(database.load("f00d".to_owned()).await.unwrap(), Some("offer".into()));
 }
@@ -167,7 +175,7 @@ async fn a_queued_write_completes_after_its_future_and_the_last_clone_are_droppe
     let database = Database::open(&path).unwrap();
     // The other thread needs some time, but not for ever.
     let all_written = async {
-        while SessionStore::list(&database, 100, at(0)).await.unwrap().len() < 20 {
+        while SessionStore::list(&database, OwnerScope::All, 100, at(0)).await.unwrap().len() < 20 {
             tokio::task::yield_now().await;
         }
     };
@@ -192,7 +200,7 @@ async fn a_large_output_round_trips() {
     let database = Arc::new(Database::open(&path).unwrap());
     let body = patterned(3, 40 * 1024 * 1024);
     OutputStore::put(&*database, output_handle(1), output(body.clone()), at(0)).await.unwrap();
-    let kept = OutputStore::get(&*database, output_handle(1), at(0)).await.unwrap().unwrap();
+    let kept = OutputStore::get(&*database, OwnerScope::All, output_handle(1), at(0)).await.unwrap().unwrap();
     assert!(kept.body == body, "{} bytes came back", kept.body.len());
 }
 
@@ -224,7 +232,8 @@ async fn a_killed_writer_leaves_complete_outputs_and_loses_no_acknowledged_one()
         assert_eq!(last, first + n_writes - 1);
         let database = Database::open(&path).unwrap();
         for number in first..first + N_WRITES {
-            let kept = OutputStore::get(&database, output_handle(number), at(1)).await.unwrap();
+            let kept =
+                OutputStore::get(&database, OwnerScope::All, output_handle(number), at(1)).await.unwrap();
             match kept {
                 Some(kept) => assert!(kept.body == child_body(number), "output {number} is whole"),
                 None => assert!(number > last, "output {number} was written"),
@@ -316,11 +325,12 @@ async fn a_file_that_was_not_closed_is_checked_in_the_background() {
 }
 
 /// Released schemas, from version 1.
-const SCHEMAS: [&str; 4] = [
+const SCHEMAS: [&str; 5] = [
     include_str!("../../src/sqlite/schema.sql"),
     include_str!("../../src/sqlite/catalogue.sql"),
     include_str!("../../src/sqlite/history.sql"),
     include_str!("../../src/sqlite/call_log.sql"),
+    include_str!("../../src/sqlite/call_heads.sql"),
 ];
 
 /// Creates the tables of an earlier version.
@@ -368,24 +378,21 @@ async fn a_file_of_an_older_version_is_migrated() {
             .collect();
         let opened: Vec<Database> =
             opening.into_iter().map(|opened| opened.join().unwrap().unwrap()).collect();
-        let query = TraceQuery { limit: 10, ..TraceQuery::default() };
-        assert_eq!(opened[0].traces(query).await.unwrap(), [record()]);
+        assert_eq!(opened[0].traces(all_traces()).await.unwrap(), [record()]);
         let n_calls = if version >= 3 { 200 } else { 0 };
-        let query = CallQuery { limit: 1_000, ..CallQuery::default() };
-        let calls = opened[1].calls(query, at(0)).await.unwrap();
+        let calls = opened[1].calls(CallQuery::newest(OwnerScope::All, 1_000), at(0)).await.unwrap();
         assert_eq!(calls.len(), n_calls);
         let ids = calls.iter().map(|call| call.id.clone()).collect();
-        for (place, found) in opened[2].calls_by_id(ids, at(0)).await.unwrap().into_iter().enumerate() {
+        for (place, found) in
+            opened[2].calls_by_id(OwnerScope::All, ids, at(0)).await.unwrap().into_iter().enumerate()
+        {
             let n = n_calls - 1 - place;
             assert_eq!(found.summary, calls[place]);
             assert_eq!(found.body, format!("{{\"\u{e9}\":{n}}}"));
             assert_eq!(&*found.summary.tool, "notes\u{e9}");
             assert_eq!(found.summary.error.as_deref(), (n % 2 == 1).then_some("timeout"));
         }
-        assert_eq!(
-            opened[3].calls(CallQuery { limit: 1, ..CallQuery::default() }, at(10)).await.unwrap(),
-            []
-        );
+        assert_eq!(opened[3].calls(CallQuery::newest(OwnerScope::All, 1), at(10)).await.unwrap(), []);
     }
 }
 
@@ -396,24 +403,28 @@ async fn calls_that_version_4_wrote_are_found_beside_later_ones() {
     let now = SystemTime::UNIX_EPOCH + Duration::from_millis(1_794_985_003_400);
     let database = Database::open(&path).unwrap();
     let find = async |database: &Database, id_prefix: Option<&str>| {
-        let query = CallQuery { limit: 10, id_prefix: id_prefix.map(str::to_owned), ..CallQuery::default() };
+        let query =
+            CallQuery { id_prefix: id_prefix.map(str::to_owned), ..CallQuery::newest(OwnerScope::All, 10) };
         database.calls(query, now).await.unwrap()
     };
     let before = find(&database, None).await;
     let told = |call: &CallSummary| {
-        format!("{} {} {} {} {:?}", call.id, call.session, call.owner, call.tool, call.error)
+        format!("{} {} {} {} {:?}", call.id, call.session, call.owner.as_str(), call.tool, call.error)
     };
     assert_eq!(
         before.iter().map(told).collect::<Vec<_>>(),
         [
-            "6a505773f5fe1fc0cc35926855b92625 session-9559a553-46a6-4bbc-9ce3-8cdbcf29b2eb 0:: chain__twice Some(\"execution_error\")",
-            "7e61876b404afd0fae6d243ab1ca63b7 session-493ab665-220a-4a2e-ac9b-b79219e74d6f 0:: chain__twice Some(\"execution_error\")",
-            "3e1f3d94c10d221b23ddd63f5bbb1898 session-e31ca855-824e-40ef-9dec-88f57ccc3e26 0:: s0__echo None",
-            "50ba99c7b7a7bc386342ed3c585a91d7 session-690e1968-fe48-4d38-9eb0-baeb74993162 0:: s0__echo None",
+            "6a505773f5fe1fc0cc35926855b92625 session-9559a553-46a6-4bbc-9ce3-8cdbcf29b2eb 0::local chain__twice Some(\"execution_error\")",
+            "7e61876b404afd0fae6d243ab1ca63b7 session-493ab665-220a-4a2e-ac9b-b79219e74d6f 0::local chain__twice Some(\"execution_error\")",
+            "3e1f3d94c10d221b23ddd63f5bbb1898 session-e31ca855-824e-40ef-9dec-88f57ccc3e26 0::local s0__echo None",
+            "50ba99c7b7a7bc386342ed3c585a91d7 session-690e1968-fe48-4d38-9eb0-baeb74993162 0::local s0__echo None",
         ]
     );
     assert_eq!(before[2].duration, Duration::from_micros(4_287));
-    let by_id = database.calls_by_id(before.iter().map(|call| call.id.clone()).collect(), now).await.unwrap();
+    let by_id = database
+        .calls_by_id(OwnerScope::All, before.iter().map(|call| call.id.clone()).collect(), now)
+        .await
+        .unwrap();
     for (summary, found) in before.iter().zip(&by_id) {
         assert_eq!(found.summary, *summary);
         let operation: serde_json::Value = serde_json::from_str(&found.body).unwrap();
@@ -427,12 +438,54 @@ async fn calls_that_version_4_wrote_are_found_beside_later_ones() {
     (later.summary.id, later.summary.started) = ("later".to_owned(), now);
     database.append(Box::new([LogEntry::Call(later.clone())].into_iter()), now).await.unwrap();
     assert_eq!(find(&database, None).await[1..], before);
-    assert_eq!(database.calls_by_id(vec!["later".to_owned()], now).await.unwrap(), [later]);
+    assert_eq!(database.calls_by_id(OwnerScope::All, vec!["later".to_owned()], now).await.unwrap(), [later]);
     let n_segments: i64 = Connection::open(&path)
         .unwrap()
         .query_row("SELECT count(*) FROM log_segments", (), |row| row.get(0))
         .unwrap();
     assert_eq!(n_segments, 1);
+}
+
+#[tokio::test]
+async fn what_version_5_kept_without_an_owner_belongs_to_the_local_principal() {
+    let (_directory, path) = temp_database_path();
+    create_schema(&path, 5).execute_batch(include_str!("version-5.sql")).unwrap();
+    let database = Database::open(&path).unwrap();
+    let now = at(0);
+    let only = |name: &str| OwnerScope::Only(Owner::new(name));
+    let told = async |scope: OwnerScope| {
+        let sessions = SessionStore::list(&database, scope.clone(), 10, now).await.unwrap();
+        let sessions = sessions.iter().map(|session| session.id.clone()).collect::<Vec<_>>();
+        let query = OutputQuery { scope: scope.clone(), limit: 10 };
+        let outputs = OutputStore::list(&database, query, now).await.unwrap();
+        let outputs = outputs.iter().map(|output| output.handle.to_string()).collect::<Vec<_>>();
+        let calls = database.calls(CallQuery::newest(scope.clone(), 10), now).await.unwrap();
+        let calls = calls.iter().map(|call| call.id.clone()).collect::<Vec<_>>();
+        let records = database.traces(TraceQuery { scope, ..all_traces() }).await.unwrap();
+        let records = records.iter().map(|record| record.content.clone()).collect::<Vec<_>>();
+        [sessions, outputs, calls, records].map(|each| each.join(" ")).join(" | ")
+    };
+    assert_eq!(told(only("local")).await, "s-1 | session-1/a | c c1 | of bob of someone");
+    // Its session had another owner before, so nobody knows whose record it is.
+    assert_eq!(told(only("bob")).await, "s-2 | session-2/b | c2 | ");
+    assert_eq!(
+        told(OwnerScope::All).await,
+        "s-2 s-1 | session-2/b session-1/a | c2 c c1 | of bob of someone"
+    );
+    for (owner, expected) in [("local", "s-1"), ("bob", "s-2")] {
+        let workspace = "default".to_owned();
+        let handle = SessionHandle { owner: Owner::new(owner), workspace, name: "it".to_owned() };
+        assert_eq!(database.find(handle, now).await.unwrap().unwrap().id, expected);
+    }
+    // The counters still agree with the tables.
+    assert_eq!(database.usage().await.unwrap(), StoreUsage { n_entries: 2, n_bytes: 2 });
+    SessionStore::put(&database, session("s-3"), now).await.unwrap();
+    assert!(SessionStore::remove(&database, Owner::new("bob"), "s-2".to_owned()).await.unwrap());
+    let n_sessions: i64 = Connection::open(&path)
+        .unwrap()
+        .query_row("SELECT n_kept FROM tallies WHERE subject = 'sessions'", (), |row| row.get(0))
+        .unwrap();
+    assert_eq!(n_sessions, 2);
 }
 
 #[tokio::test]
@@ -458,10 +511,10 @@ async fn a_file_that_cannot_be_opened_is_replaced_by_memory() {
 fn a_file_of_a_newer_version_or_of_another_program_is_refused() {
     let (_directory, path) = temp_database_path();
     drop(Database::open(&path).unwrap());
-    Connection::open(&path).unwrap().pragma_update(None, "user_version", 6).unwrap();
+    Connection::open(&path).unwrap().pragma_update(None, "user_version", 7).unwrap();
     assert_eq!(
         reason(&path),
-        "written by a newer version of Pegboard (schema version 6, this one supports 5); use that version, or \
+        "written by a newer version of Pegboard (schema version 7, this one supports 6); use that version, or \
          another file"
     );
 

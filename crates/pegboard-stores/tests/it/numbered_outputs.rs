@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use pegboard_core::owner::Owner;
 use pegboard_core::store::{OutputHandle, StoredOutput};
 
 /// Number of outputs that a child writes unless it is killed.
@@ -18,7 +19,7 @@ pub(crate) fn output(body: Vec<u8>) -> StoredOutput {
         content_type: "text/plain".to_owned(),
         tool: "read".to_owned(),
         session: "s".to_owned(),
-        principal: String::new(),
+        owner: Owner::local(),
         created: at(0),
         expires: at(10),
     }

@@ -1,5 +1,6 @@
 //! Requests with input rounds: the client answers the server's input requests and retries.
 
+use ::http::HeaderMap;
 use futures_util::future::join_all;
 
 use super::{McpClient, RequestOptions};
@@ -68,6 +69,11 @@ async fn answer_input_request(
     let method = input_request.get("method")?.text()?.into_owned();
     let request = Request::new(Id::Text(name.into()), method, input_request.get("params"));
     let connection = client.connection.downgrade();
-    let inbound = InboundRequest { request, related_request: Some(related_request.clone()), connection };
+    let inbound = InboundRequest {
+        request,
+        related_request: Some(related_request.clone()),
+        headers: HeaderMap::new(),
+        connection,
+    };
     client.handler.request(inbound).await.ok()
 }

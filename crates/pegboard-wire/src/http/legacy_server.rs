@@ -152,7 +152,7 @@ async fn receive_message(
         Err(invalid) => vec![TransportEvent::Malformed(invalid)],
     };
     for event in received {
-        if arrivals.send(Arrival::new(event)).await.is_err() {
+        if arrivals.send(Arrival::new(event).with_headers(parts.headers.clone())).await.is_err() {
             return plain_text(StatusCode::NOT_FOUND, "the session has ended").into_response();
         }
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use http::HeaderMap;
 use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::error::RecvError;
@@ -80,18 +81,18 @@ struct ServerSessionState {
 
 impl InboundHandler for ServerSession {
     fn request(&self, inbound: InboundRequest) -> BoxFuture<'static, Result<RawJson, RpcError>> {
-        let InboundRequest { request, connection, .. } = inbound;
+        let InboundRequest { request, headers, connection, .. } = inbound;
         if self.server.era(Era::claimed(request.params.as_ref())) == Era::Stateless {
             let peer = Peer::one_way(connection, request.id.clone());
             return match RequestMeta::parse(request.params.as_ref()) {
-                Ok(meta) => stateless::call(self.server.clone(), request, meta, peer).boxed(),
+                Ok(meta) => stateless::call(self.server.clone(), request, meta, headers, peer).boxed(),
                 Err(error) => std::future::ready(Err(error)).boxed(),
             };
         }
         match &*request.method {
             "initialize" => std::future::ready(self.initialize(&request)).boxed(),
             "ping" => std::future::ready(Ok(RawJson::empty_object())).boxed(),
-            _ => self.call(request, connection),
+            _ => self.call(request, headers, connection),
         }
     }
 
@@ -151,6 +152,7 @@ impl ServerSession {
     fn call(
         &self,
         request: Request,
+        headers: HeaderMap,
         connection: WeakConnection,
     ) -> BoxFuture<'static, Result<RawJson, RpcError>> {
         let (client, log_level) = {
@@ -169,7 +171,7 @@ impl ServerSession {
         let token = params.at(&["_meta", "progressToken"]);
         let peer = Peer::session(connection, request.id).with_progress(token, log_level);
         let (session_state, guard) = (Arc::clone(&self.state), Arc::clone(&self.guard));
-        let method = request.method;
+        let (method, headers) = (request.method, Arc::new(headers));
         async move {
             let (mut input_responses, mut state) = (None, None);
             for _ in 0..crate::MAX_INPUT_ROUNDS {
@@ -181,6 +183,7 @@ impl ServerSession {
                     client: client.clone(),
                     input_responses: input_responses.take(),
                     state: state.take(),
+                    headers: Arc::clone(&headers),
                     peer: peer.clone(),
                 };
                 match guard.service.call(request).await? {

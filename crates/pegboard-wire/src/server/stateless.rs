@@ -5,6 +5,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
+use http::HeaderMap;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
@@ -36,6 +37,7 @@ pub(crate) async fn call(
     server: ServiceServer,
     request: Request,
     mut request_meta: RequestMeta,
+    headers: HeaderMap,
     peer: Peer,
 ) -> Result<RawJson, RpcError> {
     let params = request.params.clone().unwrap_or_else(RawJson::empty_object);
@@ -69,6 +71,7 @@ pub(crate) async fn call(
                 input_responses: input_responses.filter(RawJson::is_object),
                 state,
                 params: params.clone(),
+                headers: Arc::new(headers),
                 peer,
             };
             let result = match server.service.call(server_request).await? {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use futures_util::future::join_all;
 use pegboard::config::{self, ConfigProblem, Configuration, ServerEntry, Severity};
+use pegboard::owner::OwnerScope;
 use pegboard::provider::ServerState;
 use pegboard::providers::mcp::PoolOptions;
 use pegboard::providers::process::{CommandSpec, SpawnError};
@@ -120,7 +121,7 @@ impl DoctorArgs {
         };
         // Servers that are not ready by then are reported as such.
         let _ = time::timeout(timeout, opening).await;
-        for status in runtime.servers().iter().filter(is_wanted) {
+        for status in runtime.servers(&OwnerScope::All).iter().filter(is_wanted) {
             add_server_state(status, findings);
         }
         check_names(runtime, self.server.as_deref(), findings);
@@ -246,7 +247,7 @@ fn add_server_state(status: &ServerStatus, findings: &mut DoctorFindings) {
         ServerState::NeedsLogin { fix } => {
             findings.problem(CheckArea::Servers, format!("{name}: login required"), fix.clone());
         }
-        ServerState::Failed { why, fix } => {
+        ServerState::Failed { why, fix, stderr: _ } => {
             let why = why.strip_prefix(&format!("MCP server '{}' ", status.server)).unwrap_or(why);
             findings.problem(CheckArea::Servers, format!("{name}: {why}"), fix.clone());
         }

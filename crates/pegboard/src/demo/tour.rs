@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use pegboard::owner::OwnerScope;
 use pegboard::prelude::*;
 use pegboard::provider::ServerState;
 use pegboard::runtime::event::RuntimeEvent;
@@ -343,7 +344,7 @@ fn op_tree(app: &App) -> Result<(String, String)> {
 async fn end(app: &App) -> Result<String> {
     let n_canceled = app.runtime.shut_down(GRACE).await;
     expect(n_canceled == 0, format_args!("{n_canceled} calls were still in flight"))?;
-    let servers = app.runtime.servers();
+    let servers = app.runtime.servers(&OwnerScope::All);
     let n_stopped = servers.iter().filter(|server| server.state == ServerState::Stopped).count();
     expect(n_stopped == 6, format_args!("{n_stopped} of 6 servers have ended"))?;
     Ok("all servers have stopped".to_owned())

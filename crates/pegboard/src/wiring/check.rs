@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pegboard_config::{AgentEntry, Configuration};
-use pegboard_core::provider::ServerState;
+use pegboard_core::owner::Principals;
 use pegboard_gateway::ProfileViews;
 use pegboard_providers::mcp::PoolOptions;
 use pegboard_runtime::requests::ServerId;
@@ -42,14 +42,16 @@ pub async fn check(mut configuration: Configuration) -> Result<CheckReport, AppE
     }
     ProfileViews::from_settings(&configuration.gateway, &configuration.toolboxes.keys().cloned().collect())?;
     let catalogue = Arc::new(Database::in_memory());
-    let (plan, _) = ProviderFactory::new(PoolOptions::default(), catalogue).plan(configuration).await;
+    let (plan, _) = ProviderFactory::new(PoolOptions::default(), Principals::default(), catalogue)
+        .plan(configuration)
+        .await;
     if let Some(problem) = plan.problem() {
         return Err(problem.into());
     }
     let mut report = CheckReport::default();
     for (id, provider) in plan.providers() {
-        if let ServerState::Failed { why, .. } = &*provider.state().borrow() {
-            report.unusable.push((id.clone(), why.clone()));
+        if let Some(reason) = provider.state().borrow().reason() {
+            report.unusable.push((id.clone(), reason.into_owned()));
         }
         let warnings = provider.offering().borrow().warnings.clone();
         report.warnings.extend(warnings.into_iter().map(|warning| (id.clone(), warning)));

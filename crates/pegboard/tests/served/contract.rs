@@ -1,5 +1,6 @@
 //! Agents and their modes, sessions, workspaces and traces through the program.
 
+use pegboard::owner::OwnerScope;
 use pegboard::store::{CallLog, TraceQuery, TraceRecord};
 use pegboard::stores::sqlite::Database;
 use pegboard::wire::client::{Era, McpClient};
@@ -198,7 +199,7 @@ async fn traced(profile: &str, kind: (Transport, Era), calls: &[(&str, Value)]) 
     signal(&gateway, Signal::TERM);
     time::timeout(TEST_TIMEOUT, gateway.wait()).await.unwrap().unwrap();
     let traces = Database::open(&environment.folder().join("state").join("pegboard.db")).unwrap();
-    let query = TraceQuery { workspace: None, session: None, limit: 100 };
+    let query = TraceQuery { scope: OwnerScope::All, workspace: None, session: None, limit: 100 };
     let mut records = traces.traces(query).await.unwrap();
     records.reverse();
     records

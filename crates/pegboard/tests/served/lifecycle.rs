@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use pegboard::owner::OwnerScope;
 use pegboard::runtime::logged_operation;
 use pegboard::store::{CallLog, CallQuery};
 use pegboard::stores::sqlite::Database;
@@ -153,7 +154,7 @@ async fn a_killed_gateway_leaves_the_calls_that_it_had_logged() {
         ConnectedClient::connect(environment, &file, Some("flat"), (Transport::Http, Era::Session)).await;
     let path = connected.environment.folder().join("state").join("pegboard.db");
     let calls = async |log: &Database| {
-        let query = CallQuery { limit: usize::MAX, ..CallQuery::default() };
+        let query = CallQuery::newest(OwnerScope::All, usize::MAX);
         log.calls(query, SystemTime::now()).await.unwrap()
     };
     // A read through the gateway would write the log at once.
@@ -187,7 +188,7 @@ async fn a_killed_gateway_leaves_the_calls_that_it_had_logged() {
     left.reverse();
     assert!((20..=n_made + 1).contains(&left.len()), "{} of {n_made} calls are left", left.len());
     for (place, call) in left.iter().enumerate() {
-        let found = log.calls_by_id(vec![call.id.clone()], SystemTime::now()).await.unwrap();
+        let found = log.calls_by_id(OwnerScope::All, vec![call.id.clone()], SystemTime::now()).await.unwrap();
         let operation = logged_operation(found[0].clone()).unwrap().to_value();
         assert_eq!(operation["opId"], format!("1-{}", place + 1), "no call is missing");
     }

@@ -10,6 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 use pegboard_core::client::{
     AskError, Client, ClientMeta, InputRequest, InputRequests, InputResponses, Notice,
 };
+use pegboard_core::owner::Owner;
 use pegboard_json::RawJson;
 use pegboard_runtime::{CallId, CallStarted};
 use serde_json::{Map, Value, json};
@@ -80,7 +81,7 @@ impl Drop for SubscriberGuard {
 
 /// Subscriber of one call's events.
 pub(super) struct CallSubscriber {
-    owner: String,
+    owner: Owner,
     items: mpsc::Sender<StreamItem>,
     next_id: AtomicU64,
     pending: Mutex<HashMap<String, PendingQuestions>>,
@@ -93,17 +94,12 @@ struct PendingQuestions {
 }
 
 impl CallSubscriber {
-    pub(super) fn new(owner: &str, items: mpsc::Sender<StreamItem>) -> Arc<Self> {
-        Arc::new(Self {
-            owner: owner.to_owned(),
-            items,
-            next_id: AtomicU64::new(1),
-            pending: Mutex::default(),
-        })
+    pub(super) fn new(owner: &Owner, items: mpsc::Sender<StreamItem>) -> Arc<Self> {
+        Arc::new(Self { owner: owner.clone(), items, next_id: AtomicU64::new(1), pending: Mutex::default() })
     }
 
     /// Owner of the call.
-    pub(super) fn owner(&self) -> &str {
+    pub(super) fn owner(&self) -> &Owner {
         &self.owner
     }
 

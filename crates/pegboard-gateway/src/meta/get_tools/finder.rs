@@ -52,7 +52,7 @@ enum NameMatch {
 
 impl<'b> ToolFinder<'b> {
     pub(super) fn new(profile: &'b ActiveProfile) -> Self {
-        let states = profile.runtime.servers().into_iter();
+        let states = profile.runtime.servers(&profile.scope()).into_iter();
         let states = states.map(|status| ((status.toolbox, status.server), status.state)).collect();
         Self { profile, snapshot: profile.runtime.catalogue(), agents: AgentIndex::build(profile), states }
     }
@@ -123,7 +123,7 @@ impl<'b> ToolFinder<'b> {
             }
             Some(ServerState::Ready) => "it has no tools".to_owned(),
             Some(ServerState::NeedsLogin { fix }) => fix.clone(),
-            Some(ServerState::Failed { why, fix }) => format!("it cannot be used: {why}. {fix}"),
+            Some(ServerState::Failed { why, fix, stderr: _ }) => format!("it cannot be used: {why}. {fix}"),
         })
     }
 

@@ -247,11 +247,12 @@ async fn a_subscription_keeps_an_idle_server_running() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_log_level_applies_to_every_call() {
-    for era in ERAS {
+async fn the_log_level_applies_to_every_call_of_a_server_with_sessions() {
+    // A stateless server gets the level of the caller with each request, whatever others have asked for.
+    for (era, n_lines_of_error) in [(Era::Session, 0), (Era::Stateless, 2)] {
         let scripted = subscribable_server();
         let server = scripted.open_provider(era).await;
-        for (level, n_lines) in [("error", 0), ("debug", 2)] {
+        for (level, n_lines) in [("error", n_lines_of_error), ("debug", 2), ("error", n_lines_of_error)] {
             request(&server, ProviderMethod::SetLogLevel, json!({"level": level})).await.unwrap();
             let ann = TestClient::named("Ann");
             call(&server, "count", json!({}), ann.context()).await.unwrap();

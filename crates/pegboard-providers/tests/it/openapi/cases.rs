@@ -74,7 +74,11 @@ async fn a_tool_is_found_by_its_full_short_and_single_underscore_name() {
     let service = Service::start().await;
     for document in catalogs(&service.url) {
         service.write("spec.json", &document.to_string());
-        let settings = OpenApiSettings { spec: "spec.json".to_owned(), ..OpenApiSettings::default() };
+        let settings = OpenApiSettings {
+            spec: "spec.json".to_owned(),
+            base_url: Some(format!("{}/v1", service.url)),
+            ..OpenApiSettings::default()
+        };
         let provider = OpenApiProvider::new(settings, service.folder.path());
         assert_eq!(provider.kind(), ToolKind::Rest);
         provider.open().await.unwrap();
@@ -102,7 +106,11 @@ async fn services_with_colliding_tool_names_are_both_available() {
             &format!("{server}.json"),
             &service.document("get", path, &json!({"operationId": id})).to_string(),
         );
-        let settings = OpenApiSettings { spec: format!("{server}.json"), ..OpenApiSettings::default() };
+        let settings = OpenApiSettings {
+            spec: format!("{server}.json"),
+            base_url: Some(format!("{}/v1", service.url)),
+            ..OpenApiSettings::default()
+        };
         let provider = OpenApiProvider::new(settings, service.folder.path());
         provider.open().await.unwrap();
         builder = builder.provide(server, provider);

@@ -1,5 +1,7 @@
 //! Formats, versions and locations of documents.
 
+use pegboard_core::settings::openapi::OpenApiSettings;
+use pegboard_providers::openapi::import;
 use serde_json::{Value, json};
 
 use crate::openapi::harness::{Service, call, names};
@@ -57,7 +59,7 @@ a/item:
         })
     );
     call(&import, 0, json!({"id": 5, "body": {"next": {"id": 1}}})).await.unwrap();
-    assert_eq!(service.take_requests()[0].line, "PUT /a~b/5");
+    assert_eq!(service.take_requests()[0].line, "PUT /v1/a~b/5");
     assert!(call(&import, 0, json!({"id": 5, "body": {"next": {"id": "x"}}})).await.is_err());
 }
 
@@ -98,7 +100,15 @@ async fn base(members: Value, settings: Value) -> Result<String, String> {
     }
     let settings: Value =
         serde_json::from_str(&settings.to_string().replace("SERVICE", &service.url)).unwrap();
-    let import = service.import(&document, settings).await;
+    // A document that the service offers may name it.
+    let mut settings: OpenApiSettings = serde_json::from_value(settings).unwrap();
+    if settings.spec.is_empty() {
+        service.answer_next(200, document.to_string());
+        settings.spec = format!("{}/spec.json", service.url);
+    }
+    service.write("spec.json", &document.to_string());
+    let import = import(&settings, service.folder.path()).await.unwrap();
+    service.take_requests();
     if let Some(skipped) = import.skipped.first() {
         return Err(skipped.reason.clone());
     }
@@ -157,10 +167,14 @@ async fn an_unusable_server_url_says_what_to_do() {
     let variable = json!({"servers": [{"url": "https://{x}.example.org"}]});
     let choice = json!({"servers": [{"url": "SERVICE/{r}", "variables": {"r": {"enum": ["a"]}}}]});
     let cases = [
-        (json!({}), json!({}), "the document has no absolute URL for the service ('/'); set baseUrl"),
+        (
+            json!({}),
+            json!({"spec": "spec.json"}),
+            "the document has no absolute URL for the service ('/'); set baseUrl",
+        ),
         (
             json!({"servers": [{"url": "/v1"}]}),
-            json!({}),
+            json!({"spec": "spec.json"}),
             "the document has no absolute URL for the service ('/v1'); set baseUrl",
         ),
         (

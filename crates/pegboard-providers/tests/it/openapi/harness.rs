@@ -36,7 +36,8 @@ impl SeenRequest {
     }
 }
 
-type Answers = Arc<Mutex<VecDeque<(u16, String)>>>;
+/// Answers: status, location of a redirect, body.
+type Answers = Arc<Mutex<VecDeque<(u16, Option<String>, String)>>>;
 
 /// Service, and the folder of its documents.
 pub(crate) struct Service {
@@ -67,9 +68,12 @@ impl Service {
                     headers,
                     body,
                 });
-                let (status, text) =
-                    next.lock().unwrap().pop_front().unwrap_or((200, r#"{"ok":true}"#.to_owned()));
-                let response = Response::builder().status(StatusCode::from_u16(status).unwrap());
+                let (status, location, text) =
+                    next.lock().unwrap().pop_front().unwrap_or((200, None, r#"{"ok":true}"#.to_owned()));
+                let mut response = Response::builder().status(StatusCode::from_u16(status).unwrap());
+                if let Some(location) = location {
+                    response = response.header("location", location);
+                }
                 response.header("content-type", "application/json").body(text).unwrap()
             }
         });
@@ -79,7 +83,12 @@ impl Service {
 
     /// Sets the next response, instead of `{"ok":true}`.
     pub(crate) fn answer_next(&self, status: u16, body: impl Into<String>) {
-        self.answers.lock().unwrap().push_back((status, body.into()));
+        self.answers.lock().unwrap().push_back((status, None, body.into()));
+    }
+
+    /// Redirects the next request.
+    pub(crate) fn redirect_next(&self, location: &str) {
+        self.answers.lock().unwrap().push_back((307, Some(location.to_owned()), String::new()));
     }
 
     /// Takes the requests recorded since the last call.
@@ -93,7 +102,8 @@ impl Service {
         std::fs::write(path, text).unwrap();
     }
 
-    /// Imports a document with these settings.
+    /// Imports a document with these settings. A file gets the URL of the service, since a document cannot name a
+    /// host on this machine.
     pub(crate) async fn try_import(
         &self,
         document: &Value,
@@ -103,6 +113,9 @@ impl Service {
         let mut settings: OpenApiSettings = serde_json::from_value(settings).unwrap();
         if settings.spec.is_empty() {
             "spec.json".clone_into(&mut settings.spec);
+        }
+        if !settings.spec.starts_with("http") {
+            settings.base_url.get_or_insert_with(|| format!("{}/v1", self.url));
         }
         import(&settings, self.folder.path()).await
     }

@@ -87,7 +87,7 @@ async fn lists_of_2_0_use_their_collection_format() {
         let document = json!({"swagger": "2.0", "host": host, "schemes": ["http"], "paths": {"/x": {"get": {"parameters": [parameter]}}}});
         assert_eq!(
             service.sent_request(&document, json!({"c": ["a", "b"]})).await.line,
-            format!("GET {expected}")
+            format!("GET /v1{expected}")
         );
     }
 }

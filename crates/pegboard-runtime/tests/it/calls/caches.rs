@@ -12,6 +12,7 @@ use pegboard_core::entry::{ToolAnnotations, ToolEntry};
 use pegboard_core::error::CallError;
 use pegboard_core::handler::Handler;
 use pegboard_core::output::Output;
+use pegboard_core::owner::Owner;
 use pegboard_core::provider::{LocalProvider, ToolKind};
 use pegboard_core::settings::ServerSettings;
 use pegboard_json::RawJson;
@@ -138,23 +139,24 @@ async fn with_cache(entry: ToolEntry, server: Value) -> Runtime {
 
 #[tokio::test(start_paused = true)]
 async fn cached_answers_stay_in_their_scope() {
-    let cases =
-        [("global", [true, true, true]), ("tenant", [true, true, false]), ("session", [true, false, false])];
+    let cases = [
+        (json!({}), [true, true, false, false]),
+        (json!({"cacheScope": "principal"}), [true, true, false, false]),
+        (json!({"cacheScope": "global"}), [true, true, true, true]),
+        (json!({"cacheScope": "tenant"}), [true, true, true, false]),
+        (json!({"cacheScope": "session"}), [true, false, false, false]),
+    ];
     for (scope, expected) in cases {
-        let runtime =
-            test_runtime(&ExecutionLog::default(), json!({}), json!({"cache": "1m", "cacheScope": scope}))
-                .await;
+        let mut settings = scope.clone();
+        settings["cache"] = "1m".into();
+        let runtime = test_runtime(&ExecutionLog::default(), json!({}), settings).await;
         let of = |principal: &str, tenant: &str| {
-            let options = CallerOptions {
-                principal: principal.to_owned(),
-                tenant: tenant.to_owned(),
-                ..CallerOptions::default()
-            };
-            runtime.caller(options)
+            let owner = Owner::in_tenant(tenant, principal);
+            runtime.caller(CallerOptions { owner, ..CallerOptions::default() })
         };
         let ann = of("ann", "acme");
         call(&ann, "t__echo", json!({})).await;
-        let others = [ann, of("bob", "acme"), of("eve", "evil")];
+        let others = [ann, of("ann", "acme"), of("bob", "acme"), of("ann", "evil")];
         let mut hits = Vec::new();
         for caller in others {
             hits.push(call(&caller, "t__echo", json!({})).await.meta.is_cached);

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::future::{FutureExt, join_all};
 use pegboard_core::call::{Call, Invoker};
+use pegboard_core::owner::OwnerScope;
 use pegboard_core::provider::LocalProvider;
 use pegboard_core::store::{
     CallLog, CallQuery, CallSummary, FinishedCall, LogBatch, SessionSummary, StoreError, StoreFuture,
@@ -31,7 +32,7 @@ async fn runtime(history: Arc<dyn CallLog>) -> Runtime {
 }
 
 async fn written(history: &dyn CallLog) -> Vec<CallSummary> {
-    let query = CallQuery { limit: 100, ..CallQuery::default() };
+    let query = CallQuery::newest(OwnerScope::All, 100);
     history.calls(query, SystemTime::now()).await.unwrap()
 }
 
@@ -58,7 +59,7 @@ async fn a_finished_call_is_persisted_within_200_ms() {
     let expected = ["t__echo ok", "t__fail execution_error", "t__nap ok", "t__gate canceled"];
     assert_eq!(outcomes(&*history).await, expected);
     let nap = &written(&*history).await[1];
-    assert_eq!((&*nap.session, &*nap.owner), (caller.id(), caller.owner()));
+    assert_eq!((&*nap.session, &nap.owner), (caller.id(), caller.owner()));
     assert!(nap.duration >= Duration::from_millis(40));
 }
 
@@ -83,7 +84,8 @@ async fn nested_calls_are_persisted_with_their_parent() {
     runtime.flush_call_log().await;
     let calls = written(&*history).await;
     assert_eq!(calls.iter().map(|call| &*call.tool).collect::<Vec<_>>(), ["chain__twice"]);
-    let past = history.calls_by_id(vec![calls[0].id.clone()], SystemTime::now()).await.unwrap();
+    let past =
+        history.calls_by_id(OwnerScope::All, vec![calls[0].id.clone()], SystemTime::now()).await.unwrap();
     let body: Value = serde_json::from_str(&past[0].body).unwrap();
     let steps = body["childSession"]["turns"][0]["ops"].as_array().unwrap();
     assert_eq!(steps.iter().map(|step| &step["name"]).collect::<Vec<_>>(), ["t__echo", "t__echo"]);
@@ -99,7 +101,7 @@ async fn stateless_callers_do_not_lose_calls_to_each_other() {
     }
     runtime.flush_call_log().await;
     assert_eq!(written(&*history).await.len(), 3);
-    assert_eq!(history.sessions(None, 10, SystemTime::now()).await.unwrap()[0].n_calls, 3);
+    assert_eq!(history.sessions(OwnerScope::All, 10, SystemTime::now()).await.unwrap()[0].n_calls, 3);
 }
 
 /// A store that counts writes and keeps nothing.
@@ -116,7 +118,12 @@ impl CallLog for Counting {
         async { Err(StoreError::Failed { reason: "it never does".to_owned() }) }.boxed()
     }
 
-    fn calls_by_id(&self, _: Vec<String>, _: SystemTime) -> StoreFuture<'_, Vec<FinishedCall>> {
+    fn calls_by_id(
+        &self,
+        _: OwnerScope,
+        _: Vec<String>,
+        _: SystemTime,
+    ) -> StoreFuture<'_, Vec<FinishedCall>> {
         async { Ok(Vec::new()) }.boxed()
     }
 
@@ -124,7 +131,7 @@ impl CallLog for Counting {
         async { Ok(Vec::new()) }.boxed()
     }
 
-    fn sessions(&self, _: Option<String>, _: usize, _: SystemTime) -> StoreFuture<'_, Vec<SessionSummary>> {
+    fn sessions(&self, _: OwnerScope, _: usize, _: SystemTime) -> StoreFuture<'_, Vec<SessionSummary>> {
         async { Ok(Vec::new()) }.boxed()
     }
 

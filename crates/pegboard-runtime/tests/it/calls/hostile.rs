@@ -13,6 +13,7 @@ use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::{CallError, ToolError};
 use pegboard_core::handler::Handler;
 use pegboard_core::output::Output;
+use pegboard_core::owner::{Owner, OwnerScope};
 use pegboard_core::provider::{LocalProvider, ToolKind};
 use pegboard_core::settings::ServerSettings;
 use pegboard_json::RawJson;
@@ -121,12 +122,12 @@ async fn a_panic_while_a_tool_is_dropped_stays_within_the_call() {
     assert_eq!(line(&call(&caller, "s__bomb", json!({})).await), "timeout: Tool execution timed out");
     let token = runtime
         .suspended_calls()
-        .suspend(caller.start(Call::new("s__bomb", json!({}))), "", Duration::from_mins(1))
+        .suspend(caller.start(Call::new("s__bomb", json!({}))), caller.owner(), Duration::from_mins(1))
         .unwrap();
-    drop(runtime.suspended_calls().resume(&token, "").unwrap());
+    drop(runtime.suspended_calls().resume(&token, caller.owner()).unwrap());
     let _ = runtime
         .suspended_calls()
-        .suspend(caller.start(Call::new("s__bomb", json!({}))), "", Duration::from_millis(1))
+        .suspend(caller.start(Call::new("s__bomb", json!({}))), caller.owner(), Duration::from_millis(1))
         .unwrap();
     time::sleep(Duration::from_secs(1)).await;
     assert_eq!((runtime.suspended_calls().len(), runtime.calls().len()), (0, 0));
@@ -278,8 +279,8 @@ async fn ambiguous_arguments_are_not_cached() {
 }
 
 fn caller_of(runtime: &Runtime, principal: &str, tenant: &str, session_mode: SessionMode) -> Caller {
-    let (principal, tenant) = (principal.to_owned(), tenant.to_owned());
-    runtime.caller(CallerOptions { principal, tenant, session_mode, ..CallerOptions::default() })
+    let owner = Owner::in_tenant(tenant, principal);
+    runtime.caller(CallerOptions { owner, session_mode, ..CallerOptions::default() })
 }
 
 #[tokio::test]
@@ -305,11 +306,14 @@ async fn sessions_of_two_tenants_are_separate_even_for_equal_principals() {
         async move {
             let mut call = Call::new("t__echo", json!({"context": {"sessionId": "w"}}));
             call.context.options.reads_context = true;
-            caller.start(call).await.meta.session.unwrap().id
+            let session = caller.start(call).await.meta.session.unwrap();
+            (session.id, session.notice.is_some())
         }
     };
-    assert_ne!(enter("a").await, enter("b").await);
-    assert_eq!(enter("a").await, enter("a").await);
+    // A handle of a new session is announced, also if another tenant has a session with the same id.
+    let (first, is_new) = enter("a").await;
+    assert!(is_new && enter("b").await.1);
+    assert_eq!(enter("a").await, (first, false));
 }
 
 #[tokio::test]
@@ -489,8 +493,11 @@ async fn a_call_past_its_deadline_is_in_the_trace_as_well() {
     call.context.deadline = Some(Instant::now() + Duration::from_millis(10));
     caller(&runtime).start(call).await;
     runtime.shut_down(Duration::from_secs(1)).await;
-    let records = traces.traces(TraceQuery { limit: 10, ..TraceQuery::default() }).await.unwrap();
-    assert_eq!(records[0].content, "Failed to execute t.gate on file: a.md");
+    let records = traces
+        .traces(TraceQuery { scope: OwnerScope::All, workspace: None, session: None, limit: 10 })
+        .await
+        .unwrap();
+    assert_eq!(records[0].content, "Failed to execute t.gate");
 }
 
 #[tokio::test]

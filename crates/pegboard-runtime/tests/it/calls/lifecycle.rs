@@ -4,11 +4,16 @@ use std::time::Duration;
 
 use pegboard_core::call::{Call, Invoker};
 use pegboard_core::error::{CallError, Executed};
+use pegboard_core::owner::Owner;
 use pegboard_runtime::suspended::SuspendError;
 use serde_json::json;
 use tokio::time::{self, Instant};
 
 use crate::calls::fixtures::{ExecutionLog, call, caller, line, settle, test_runtime};
+
+fn ann() -> Owner {
+    Owner::new("ann")
+}
 
 #[tokio::test(start_paused = true)]
 async fn one_call_or_all_calls_of_a_caller_can_be_cancelled() {
@@ -56,13 +61,13 @@ async fn a_suspended_call_continues_and_can_be_resumed_by_its_principal() {
     let hour = Duration::from_hours(1);
     let suspended = runtime.suspended_calls();
     let token =
-        suspended.suspend(caller.start(Call::new("t__nap", json!({"ms": 1000}))), "ann", hour).unwrap();
-    assert_eq!(suspended.resume(&token, "bob").err(), Some(SuspendError::Missing));
+        suspended.suspend(caller.start(Call::new("t__nap", json!({"ms": 1000}))), &ann(), hour).unwrap();
+    assert_eq!(suspended.resume(&token, &Owner::new("bob")).err(), Some(SuspendError::Missing));
     time::sleep(Duration::from_mins(1)).await;
     assert_eq!(log.n_done(), 1, "it runs without a waiting caller");
-    assert_eq!(line(&suspended.resume(&token, "ann").unwrap().await), "rested");
+    assert_eq!(line(&suspended.resume(&token, &ann()).unwrap().await), "rested");
     assert_eq!(
-        suspended.resume(&token, "ann").err(),
+        suspended.resume(&token, &ann()).err(),
         Some(SuspendError::Missing),
         "a token can be used once"
     );
@@ -75,15 +80,15 @@ async fn a_suspended_call_that_is_not_resumed_is_cancelled() {
     let caller = caller(&runtime);
     let suspend_for = |minutes| {
         let running = caller.start(Call::new("t__gate", json!({})));
-        runtime.suspended_calls().suspend(running, "ann", Duration::from_mins(minutes)).unwrap()
+        runtime.suspended_calls().suspend(running, &ann(), Duration::from_mins(minutes)).unwrap()
     };
     let (brief, patient) = (suspend_for(1), suspend_for(10));
     time::sleep(Duration::from_mins(2)).await;
     settle().await;
     assert_eq!((log.n_dropped(), runtime.suspended_calls().len()), (1, 1));
-    assert!(runtime.suspended_calls().resume(&brief, "ann").is_err());
+    assert!(runtime.suspended_calls().resume(&brief, &ann()).is_err());
     // A resumed call no longer expires, and is cancelled by dropping.
-    let resumed = tokio::spawn(runtime.suspended_calls().resume(&patient, "ann").unwrap());
+    let resumed = tokio::spawn(runtime.suspended_calls().resume(&patient, &ann()).unwrap());
     time::sleep(Duration::from_mins(30)).await;
     assert_eq!(log.n_dropped(), 1);
     resumed.abort();

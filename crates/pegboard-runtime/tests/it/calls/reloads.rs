@@ -9,6 +9,7 @@ use pegboard_core::call::{Call, Invoker};
 use pegboard_core::chain::ChainSpec;
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::{CallError, ToolError};
+use pegboard_core::owner::OwnerScope;
 use pegboard_core::provider::{LocalProvider, Provider, ServerOffering, ServerState, ToolKind};
 use pegboard_core::settings::{RuntimeSettings, ServerSettings};
 use pegboard_runtime::requests::ServerId;
@@ -203,7 +204,7 @@ async fn shutdown_does_not_wait_for_replaced_servers() {
     // A call that comes too late is refused.
     let late = MortalServer::new("late", &living);
     assert!(replace(&runtime, plan(&[("late", &late)])).await.is_empty());
-    assert!(runtime.servers().is_empty());
+    assert!(runtime.servers(&OwnerScope::All).is_empty());
 }
 
 #[tokio::test(start_paused = true)]

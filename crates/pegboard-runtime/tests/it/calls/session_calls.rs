@@ -8,6 +8,7 @@ use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::CallError;
 use pegboard_core::handler::Handler;
 use pegboard_core::output::Output;
+use pegboard_core::owner::OwnerScope;
 use pegboard_core::provider::LocalProvider;
 use pegboard_core::store::{CallLog, TraceQuery};
 use pegboard_json::RawJson;
@@ -18,8 +19,12 @@ use serde_json::{Value, json};
 use crate::calls::fixtures::{ExecutionLog, builder, caller, line};
 
 async fn with_sessions() -> (Runtime, Arc<Database>) {
+    with_settings(json!({})).await
+}
+
+async fn with_settings(settings: Value) -> (Runtime, Arc<Database>) {
     let traces = Arc::new(Database::in_memory());
-    let runtime = builder(&ExecutionLog::default(), json!({}), json!({}))
+    let runtime = builder(&ExecutionLog::default(), settings, json!({}))
         .sessions(Arc::new(Database::in_memory()))
         .call_log(Arc::clone(&traces) as _)
         .start()
@@ -80,14 +85,15 @@ async fn a_workspace_is_bound_to_its_session_after_a_successful_call() {
 
 #[tokio::test]
 async fn calls_are_recorded() {
-    let (runtime, traces) = with_sessions().await;
+    let (runtime, traces) = with_settings(json!({"tracePayloads": true})).await;
     let caller = caller(&runtime);
     let context = json!({"sessionId": "budget work", "primaryGoal": "save", "workspaceId": "w"});
     in_context(&caller, "t__echo", json!({"filePath": "a.md", "token": "s3cr3t-value", "context": context}))
         .await;
     in_context(&caller, "t__fail", json!({"query": "x", "context": context})).await;
     runtime.shut_down(std::time::Duration::from_secs(1)).await;
-    let query = TraceQuery { workspace: Some("w".to_owned()), session: None, limit: 10 };
+    let query =
+        TraceQuery { scope: OwnerScope::All, workspace: Some("w".to_owned()), session: None, limit: 10 };
     let records = traces.traces(query).await.unwrap();
     let contents: Vec<&str> = records.iter().map(|record| record.content.as_str()).collect();
     assert_eq!(
@@ -99,6 +105,24 @@ async fn calls_are_recorded() {
     assert_eq!(metadata["context"]["primaryGoal"], "save");
     assert_eq!(metadata["input"]["arguments"], json!({"filePath": "a.md", "token": "[redacted]"}));
     assert_eq!(records[0].metadata["outcome"]["error"]["message"], "boom");
+}
+
+#[tokio::test]
+async fn arguments_are_recorded_only_with_payloads() {
+    for (settings, trace, is_there) in
+        [(json!({}), false, false), (json!({}), true, true), (json!({"tracePayloads": true}), false, true)]
+    {
+        let (runtime, traces) = with_settings(settings).await;
+        let mut call =
+            Call::new("t__echo", json!({"filePath": "hidden", "query": "hidden", "other": "hidden"}));
+        call.context.options.reads_context = true;
+        call.context.options.trace = trace;
+        caller(&runtime).start(call).await;
+        runtime.shut_down(std::time::Duration::from_secs(1)).await;
+        let query = TraceQuery { scope: OwnerScope::All, workspace: None, session: None, limit: 10 };
+        let record = serde_json::to_string(&traces.traces(query).await.unwrap()[0]).unwrap();
+        assert_eq!(record.contains("hidden"), is_there, "{record}");
+    }
 }
 
 #[tokio::test]
@@ -160,7 +184,7 @@ async fn a_failure_without_a_message_is_recorded_as_unknown() {
         .unwrap();
     in_context(&caller(&runtime), "t__wordless", json!({})).await;
     runtime.shut_down(std::time::Duration::from_secs(1)).await;
-    let query = TraceQuery { workspace: None, session: None, limit: 10 };
+    let query = TraceQuery { scope: OwnerScope::All, workspace: None, session: None, limit: 10 };
     let records = traces.traces(query).await.unwrap();
     assert_eq!(records[0].metadata["outcome"]["error"]["message"], "Unknown error");
 }

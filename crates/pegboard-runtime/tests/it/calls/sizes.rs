@@ -5,6 +5,7 @@ use std::sync::Arc;
 use pegboard_core::call::{Call, CallOrigin, CallResult, Invoker};
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::output::Output;
+use pegboard_core::owner::Owner;
 use pegboard_core::provider::LocalProvider;
 use pegboard_json::RawJson;
 use pegboard_runtime::event::{RuntimeEvent, StoreReason};
@@ -100,7 +101,7 @@ async fn the_output_limit_depends_on_caller_and_tool() {
 async fn a_handle_is_valid_in_its_session_only() {
     let runtime = runtime_with_limit(100).await;
     let of =
-        |name: &str| runtime.caller(CallerOptions { principal: name.to_owned(), ..CallerOptions::default() });
+        |name: &str| runtime.caller(CallerOptions { owner: Owner::new(name), ..CallerOptions::default() });
     let (ann, other_ann, eve) = (of("ann"), of("ann"), of("eve"));
     let handle = handle(&call(&ann, "t__big", json!({"bytes": 500})).await);
     for (caller, is_there) in [(&ann, true), (&other_ann, false), (&eve, false)] {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use pegboard_core::call::{Call, Invoker};
 use pegboard_core::id::{ServerName, ToolId, ToolName, ToolboxName};
+use pegboard_core::owner::OwnerScope;
 use pegboard_core::provider::{LocalProvider, ServerOffering};
 use pegboard_core::settings::{RuntimeSettings, ServerSettings, StartRule};
 use pegboard_runtime::event::RuntimeEvent;
@@ -306,7 +307,10 @@ async fn eager_servers_start_in_the_background_with_limited_concurrency() {
         servers.iter().filter(|start| start.error.is_some()).map(|start| start.server.as_str()).collect();
     assert_eq!((servers.len(), failed), (5, vec!["bad"]));
     assert_eq!(n_slept.load(Ordering::SeqCst), 0);
-    assert_eq!(runtime.servers().iter().map(|status| status.n_tools).collect::<Vec<_>>(), [0, 1, 1, 1, 1, 0]);
+    assert_eq!(
+        runtime.servers(&OwnerScope::All).iter().map(|status| status.n_tools).collect::<Vec<_>>(),
+        [0, 1, 1, 1, 1, 0]
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,6 +3,7 @@
 use std::time::SystemTime;
 
 use bytes::Bytes;
+use pegboard_core::owner::{Owner, OwnerScope};
 use pegboard_core::store::{CacheKey, CachedResult, SessionHandle, SessionRecord, StoreError};
 use pegboard_stores::limits::{CacheLimits, SessionLimits};
 use proptest::prelude::*;
@@ -87,7 +88,7 @@ fn session(id: u8, used: u64, expires: u64) -> SessionRecord {
     SessionRecord {
         id: id.to_string(),
         name: format!("{used}"),
-        principal: String::new(),
+        owner: Owner::local(),
         workspace: None,
         created: SystemTime::UNIX_EPOCH,
         used: at(used),
@@ -96,7 +97,7 @@ fn session(id: u8, used: u64, expires: u64) -> SessionRecord {
 }
 
 fn handle(name: u8) -> SessionHandle {
-    SessionHandle { principal: String::new(), workspace: String::new(), name: name.to_string() }
+    SessionHandle { owner: Owner::local(), workspace: String::new(), name: name.to_string() }
 }
 
 async fn run_session_ops(engine: Engine, ops: &[(u64, SessionOp)]) -> Vec<OpResult> {
@@ -107,9 +108,9 @@ async fn run_session_ops(engine: Engine, ops: &[(u64, SessionOp)]) -> Vec<OpResu
         seconds += passed;
         let now = at(seconds);
         results.push(match *op {
-            SessionOp::Get(id) => {
-                OpResult::Sessions(sessions.get(id.to_string(), now).await.unwrap().into_iter().collect())
-            }
+            SessionOp::Get(id) => OpResult::Sessions(
+                sessions.get(Owner::local(), id.to_string(), now).await.unwrap().into_iter().collect(),
+            ),
             SessionOp::Put(id, used, expires) => {
                 sessions.put(session(id, seconds + used, seconds + expires), now).await.unwrap();
                 OpResult::Flag(true)
@@ -123,8 +124,12 @@ async fn run_session_ops(engine: Engine, ops: &[(u64, SessionOp)]) -> Vec<OpResu
             SessionOp::Bind(name, id) => {
                 OpResult::Bound(sessions.bind(handle(name), id.to_string(), now).await)
             }
-            SessionOp::Remove(id) => OpResult::Flag(sessions.remove(id.to_string()).await.unwrap()),
-            SessionOp::List(limit) => OpResult::Sessions(sessions.list(limit, now).await.unwrap()),
+            SessionOp::Remove(id) => {
+                OpResult::Flag(sessions.remove(Owner::local(), id.to_string()).await.unwrap())
+            }
+            SessionOp::List(limit) => {
+                OpResult::Sessions(sessions.list(OwnerScope::All, limit, now).await.unwrap())
+            }
         });
     }
     results

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use pegboard_core::owner::{Owner, OwnerScope};
 use pegboard_core::store::{
-    CallLog, CallQuery, CallSummary, FinishedCall, LogEntry, SessionSummary, StoreError, TraceQuery,
-    TraceRecord,
+    CallLog, CallQuery, CallSummary, FinishedCall, LogEntry, OwnedTrace, SessionSummary, StoreError,
+    TraceQuery, TraceRecord,
 };
 use pegboard_stores::limits::{DatabaseLimits, LogLimits};
 use pegboard_stores::sqlite::Database;
@@ -22,6 +23,7 @@ on_every_engine!(
     an_oversized_call_is_refused_without_its_batch,
     sessions_are_counted_from_their_calls,
     records_are_found_by_workspace_and_session_newest_first,
+    calls_and_records_exist_for_their_owner_only,
     a_record_round_trips,
     the_oldest_records_are_evicted_beyond_the_entry_limit,
     the_oldest_records_are_evicted_beyond_the_size_limit,
@@ -40,7 +42,7 @@ fn call(id: &str, owner: &str, started: u64) -> FinishedCall {
         summary: CallSummary {
             id: id.to_owned(),
             session: format!("s-{owner}").into(),
-            owner: owner.into(),
+            owner: Owner::from_stored(owner),
             tool: "notes__add".into(),
             error: None,
             started: at(started),
@@ -65,8 +67,12 @@ async fn found(log: &Database, query: CallQuery, now: u64) -> String {
     calls.iter().map(|call| call.id.as_str()).collect::<Vec<_>>().join(" ")
 }
 
+fn only(owner: &str) -> OwnerScope {
+    OwnerScope::Only(Owner::from_stored(owner))
+}
+
 fn all() -> CallQuery {
-    CallQuery { limit: 100, ..CallQuery::default() }
+    CallQuery::newest(OwnerScope::All, 100)
 }
 
 async fn a_call_round_trips_until_it_expires(engine: Engine) {
@@ -74,12 +80,13 @@ async fn a_call_round_trips_until_it_expires(engine: Engine) {
     let log = log(&engine, limits, LogLimits::TRACES);
     let kept = FinishedCall { body: "{\"\u{e9}\": \"\\n\"}".to_owned(), ..failed("a'; --\n", "\u{e9}", 3) };
     add(&log, vec![call("other", "\u{1f600}", 2), kept.clone()], 0).await.unwrap();
-    let get = async |now| log.calls_by_id(vec!["a'; --\n".to_owned()], at(now)).await.unwrap();
+    let get =
+        async |now| log.calls_by_id(OwnerScope::All, vec!["a'; --\n".to_owned()], at(now)).await.unwrap();
     assert_eq!(get(99).await, std::slice::from_ref(&kept));
     assert_eq!(log.calls(all(), at(99)).await.unwrap()[0], kept.summary);
     assert_eq!(get(100).await, []);
     assert_eq!(found(&log, all(), 100).await, "");
-    assert_eq!(log.sessions(None, 10, at(100)).await.unwrap(), []);
+    assert_eq!(log.sessions(OwnerScope::All, 10, at(100)).await.unwrap(), []);
 }
 
 async fn queries_filter_calls_newest_first(engine: Engine) {
@@ -97,9 +104,9 @@ async fn queries_filter_calls_newest_first(engine: Engine) {
         (CallQuery { id_prefix: text("a_"), ..all() }, ""),
         (CallQuery { id_prefix: text("a%"), ..all() }, ""),
         (CallQuery { session: text("s-ann"), ..all() }, "ab1 aa1"),
-        (CallQuery { owner: text("bob"), ..all() }, "b ab2"),
-        (CallQuery { owner: text("bob"), session: text("s-ann"), ..all() }, ""),
-        (CallQuery { owner: text("bob"), id_prefix: text("a"), ..all() }, "ab2"),
+        (CallQuery { scope: only("bob"), ..all() }, "b ab2"),
+        (CallQuery { scope: only("bob"), session: text("s-ann"), ..all() }, ""),
+        (CallQuery { scope: only("bob"), id_prefix: text("a"), ..all() }, "ab2"),
     ] {
         assert_eq!(found(&log, query.clone(), 0).await, expected, "{query:?}");
     }
@@ -124,7 +131,7 @@ async fn calls_are_found_by_several_ids(engine: Engine) {
     let calls: Vec<_> = (0..1_000).map(|n| call(&format!("c{n}"), "ann", n)).collect();
     add(&log, calls.clone(), 0).await.unwrap();
     let ids = ["c999", "c0", "unknown", "c500"].map(str::to_owned).to_vec();
-    let found = log.calls_by_id(ids, at(1_000)).await.unwrap();
+    let found = log.calls_by_id(OwnerScope::All, ids, at(1_000)).await.unwrap();
     assert_eq!(found, [999, 500, 0].map(|n| calls[n].clone()));
 }
 
@@ -153,11 +160,17 @@ async fn many_small_batches_share_a_segment(engine: Engine) {
     for n in 0..160 {
         add(&log, vec![call(&format!("c{n}"), "ann", n)], n).await.unwrap();
     }
-    let count = async || log.sessions(None, 10, at(200)).await.unwrap()[0].n_calls;
+    let count = async || log.sessions(OwnerScope::All, 10, at(200)).await.unwrap()[0].n_calls;
     assert_eq!(count().await, 160);
     add(&log, vec![call("last", "ann", 160)], 160).await.unwrap();
     assert_eq!(count().await, 151);
-    assert_eq!(log.calls_by_id(vec!["last".to_owned(), "c9".to_owned()], at(200)).await.unwrap().len(), 1);
+    assert_eq!(
+        log.calls_by_id(OwnerScope::All, vec!["last".to_owned(), "c9".to_owned()], at(200))
+            .await
+            .unwrap()
+            .len(),
+        1
+    );
 }
 
 async fn an_oversized_call_is_refused_without_its_batch(engine: Engine) {
@@ -174,17 +187,17 @@ async fn sessions_are_counted_from_their_calls(engine: Engine) {
     add(&log, calls, 0).await.unwrap();
     let session = |owner: &str, started, used, n_calls, n_failed| SessionSummary {
         id: format!("s-{owner}"),
-        owner: owner.to_owned(),
+        owner: Owner::from_stored(owner),
         started: at(started),
         used: at(used),
         n_calls,
         n_failed,
     };
     let (ann, bob) = (session("ann", 2, 9, 3, 1), session("bob", 7, 7, 1, 1));
-    assert_eq!(log.sessions(None, 10, at(0)).await.unwrap(), [ann.clone(), bob.clone()]);
-    assert_eq!(log.sessions(None, 1, at(0)).await.unwrap(), [ann]);
-    assert_eq!(log.sessions(Some("bob".to_owned()), 10, at(0)).await.unwrap(), [bob]);
-    assert_eq!(log.sessions(Some("eve".to_owned()), 10, at(0)).await.unwrap(), []);
+    assert_eq!(log.sessions(OwnerScope::All, 10, at(0)).await.unwrap(), [ann.clone(), bob.clone()]);
+    assert_eq!(log.sessions(OwnerScope::All, 1, at(0)).await.unwrap(), [ann]);
+    assert_eq!(log.sessions(only("bob"), 10, at(0)).await.unwrap(), [bob]);
+    assert_eq!(log.sessions(only("eve"), 10, at(0)).await.unwrap(), []);
 }
 
 fn record(content: &str, workspace: &str, session: &str, timestamp: u64) -> TraceRecord {
@@ -198,12 +211,18 @@ fn record(content: &str, workspace: &str, session: &str, timestamp: u64) -> Trac
     }
 }
 
+/// A record of an owner without a name.
+fn owned(record: TraceRecord) -> OwnedTrace {
+    OwnedTrace { owner: Owner::from_stored(""), record }
+}
+
 async fn append(log: &Database, record: TraceRecord) -> Result<(), StoreError> {
-    log.append(Box::new([LogEntry::Trace(record)].into_iter()), at(0)).await
+    log.append(Box::new([LogEntry::Trace(owned(record))].into_iter()), at(0)).await
 }
 
 fn query(workspace: Option<&str>, session: Option<&str>, limit: usize) -> TraceQuery {
-    TraceQuery { workspace: workspace.map(str::to_owned), session: session.map(str::to_owned), limit }
+    let (workspace, session) = (workspace.map(str::to_owned), session.map(str::to_owned));
+    TraceQuery { scope: OwnerScope::All, workspace, session, limit }
 }
 
 async fn contents(log: &Database, query: TraceQuery) -> String {
@@ -236,6 +255,31 @@ async fn records_are_found_by_workspace_and_session_newest_first(engine: Engine)
     }
 }
 
+async fn calls_and_records_exist_for_their_owner_only(engine: Engine) {
+    let log = log(&engine, LogLimits::CALLS, LogLimits::TRACES);
+    add(&log, vec![call("of-ann", "ann", 1), call("of-bob", "bob", 2)], 0).await.unwrap();
+    // Bob's session has the id of one of Ann's, which has expired.
+    for (owner, content) in [("ann", "ann's"), ("bob", "bob's")] {
+        let record = record(content, "w", "s-20260102030405", 1);
+        let trace = OwnedTrace { owner: Owner::from_stored(owner), record };
+        log.append(Box::new([LogEntry::Trace(trace)].into_iter()), at(0)).await.unwrap();
+    }
+    for (scope, calls, records) in [
+        (OwnerScope::All, "of-bob of-ann", "bob's ann's"),
+        (only("ann"), "of-ann", "ann's"),
+        (only("bob"), "of-bob", "bob's"),
+        (only("eve"), "", ""),
+    ] {
+        let ids = vec!["of-ann".to_owned(), "of-bob".to_owned()];
+        let by_id = log.calls_by_id(scope.clone(), ids, at(9)).await.unwrap();
+        let by_id: Vec<&str> = by_id.iter().map(|call| call.summary.id.as_str()).collect();
+        assert_eq!(by_id.join(" "), calls, "{scope:?}");
+        assert_eq!(found(&log, CallQuery::newest(scope.clone(), 10), 9).await, calls, "{scope:?}");
+        let query = TraceQuery { scope: scope.clone(), ..query(None, Some("s-20260102030405"), 10) };
+        assert_eq!(contents(&log, query).await, records, "{scope:?}");
+    }
+}
+
 async fn a_record_round_trips(engine: Engine) {
     let log = log(&engine, LogLimits::CALLS, LogLimits::TRACES);
     let kept = TraceRecord {
@@ -260,20 +304,20 @@ async fn the_oldest_records_are_evicted_beyond_the_entry_limit(engine: Engine) {
 }
 
 async fn the_oldest_records_are_evicted_beyond_the_size_limit(engine: Engine) {
-    let log = log(&engine, LogLimits::CALLS, LogLimits { max_bytes: 239, ..LogLimits::TRACES });
+    let log = log(&engine, LogLimits::CALLS, LogLimits { max_bytes: 272, ..LogLimits::TRACES });
     for (content, timestamp, expected) in
         [("aaa", 1, "aaa"), ("bbb", 2, "bbb aaa"), ("c", 3, "c bbb aaa"), ("dddd", 4, "dddd c bbb")]
     {
-        // Each record counts for 77 bytes more than its content.
+        // Each record counts for 88 bytes more than its content.
         append(&log, record(content, "", "", timestamp)).await.unwrap();
         assert_eq!(contents(&log, query(None, None, 10)).await, expected, "after {content}");
     }
 }
 
 async fn an_oversized_record_is_refused(engine: Engine) {
-    let log = log(&engine, LogLimits::CALLS, LogLimits { max_entry_bytes: 81, ..LogLimits::TRACES });
+    let log = log(&engine, LogLimits::CALLS, LogLimits { max_entry_bytes: 92, ..LogLimits::TRACES });
     append(&log, record("four", "", "", 1)).await.unwrap();
-    let reason = "a trace record of 82 bytes exceeds the limit of 81".to_owned();
+    let reason = "a trace record of 93 bytes exceeds the limit of 92".to_owned();
     assert_eq!(append(&log, record("five!", "", "", 2)).await, Err(StoreError::Full { reason }));
     assert_eq!(contents(&log, query(None, None, 10)).await, "four");
 }
@@ -294,9 +338,9 @@ async fn calls_and_records_do_not_evict_each_other(engine: Engine) {
     let log = log(&engine, one, one);
     let mixed = [
         LogEntry::Call(call("a", "ann", 1)),
-        LogEntry::Trace(record("first", "w", "s", 1)),
+        LogEntry::Trace(owned(record("first", "w", "s", 1))),
         LogEntry::Call(call("b", "ann", 2)),
-        LogEntry::Trace(record("second", "w", "s", 2)),
+        LogEntry::Trace(owned(record("second", "w", "s", 2))),
     ];
     log.append(Box::new(mixed.into_iter()), at(0)).await.unwrap();
     assert_eq!(found(&log, all(), 0).await, "b");

@@ -1,6 +1,7 @@
 //! Outputs too large to return directly.
 
 use bytes::Bytes;
+use pegboard_core::owner::{Owner, OwnerScope};
 use pegboard_core::store::{
     OutputHandle, OutputQuery, OutputStore, OutputSummary, StoreError, StoreUsage, StoredOutput,
 };
@@ -18,10 +19,16 @@ on_every_engine!(
     removing_a_session_removes_only_its_outputs,
     outputs_are_listed_newest_first_without_bodies,
     removing_an_output_makes_room,
+    an_output_exists_for_its_owner_only,
 );
 
 fn handle(name: &str) -> OutputHandle {
     OutputHandle(name.to_owned())
+}
+
+/// An owner without a name, which does not count for the size of an output.
+fn anyone() -> Owner {
+    Owner::from_stored("")
 }
 
 /// An output with the accounted size of its body.
@@ -31,7 +38,7 @@ fn output(session: &str, n_bytes: usize, expires: u64) -> StoredOutput {
         content_type: String::new(),
         tool: String::new(),
         session: session.to_owned(),
-        principal: String::new(),
+        owner: anyone(),
         created: at(0),
         expires: at(expires),
     }
@@ -41,7 +48,7 @@ fn output(session: &str, n_bytes: usize, expires: u64) -> StoredOutput {
 async fn present(outputs: &dyn OutputStore, handles: &str, now: u64) -> String {
     let mut present = Vec::new();
     for name in handles.split(' ') {
-        if outputs.get(handle(name), at(now)).await.unwrap().is_some() {
+        if outputs.get(OwnerScope::All, handle(name), at(now)).await.unwrap().is_some() {
             present.push(name);
         }
     }
@@ -72,11 +79,17 @@ async fn an_output_round_trips(engine: Engine) {
             body: Bytes::copy_from_slice(body),
             content_type: "text/plain; charset=utf-8".to_owned(),
             tool: "名前\u{0}".to_owned(),
-            principal: "'; DROP TABLE outputs; --".to_owned(),
+            owner: Owner::new("'; DROP TABLE outputs; --"),
             ..output("s", 0, 10)
         };
         outputs.put(handle("../../etc/passwd"), kept.clone(), at(0)).await.unwrap();
-        assert_eq!(outputs.get(handle("../../etc/passwd"), at(0)).await.unwrap(), Some(kept));
+        assert_eq!(
+            outputs
+                .get(OwnerScope::Only(kept.owner.clone()), handle("../../etc/passwd"), at(0))
+                .await
+                .unwrap(),
+            Some(kept)
+        );
     }
     assert_eq!(outputs.usage().await.unwrap().n_entries, 1);
 }
@@ -117,7 +130,7 @@ async fn a_replaced_output_frees_its_space(engine: Engine) {
         let expected = StoreUsage { n_entries: 1, n_bytes: u64::try_from(n_bytes).unwrap() };
         assert_eq!(outputs.usage().await.unwrap(), expected);
     }
-    outputs.remove_session("t".to_owned()).await.unwrap();
+    outputs.remove_session(anyone(), "t".to_owned()).await.unwrap();
     assert_eq!(present(&*outputs, "a", 0).await, "a", "it belongs to another session now");
 }
 
@@ -125,7 +138,7 @@ async fn a_refused_replacement_leaves_the_output_unchanged(engine: Engine) {
     let outputs = engine.outputs(OutputLimits { max_session_bytes: 60, ..OutputLimits::default() });
     outputs.put(handle("a"), output("s", 60, 10), at(0)).await.unwrap();
     assert!(outputs.put(handle("a"), output("s", 61, 10), at(0)).await.is_err());
-    assert_eq!(outputs.get(handle("a"), at(0)).await.unwrap(), Some(output("s", 60, 10)));
+    assert_eq!(outputs.get(OwnerScope::All, handle("a"), at(0)).await.unwrap(), Some(output("s", 60, 10)));
 }
 
 async fn removing_a_session_removes_only_its_outputs(engine: Engine) {
@@ -133,8 +146,8 @@ async fn removing_a_session_removes_only_its_outputs(engine: Engine) {
     for (name, session, n_bytes) in [("a", "s", 20), ("b", "s", 40), ("c", "t", 10)] {
         outputs.put(handle(name), output(session, n_bytes, 10), at(0)).await.unwrap();
     }
-    outputs.remove_session("s".to_owned()).await.unwrap();
-    outputs.remove_session("unknown".to_owned()).await.unwrap();
+    outputs.remove_session(anyone(), "s".to_owned()).await.unwrap();
+    outputs.remove_session(anyone(), "unknown".to_owned()).await.unwrap();
     assert_eq!(present(&*outputs, "a b c", 0).await, "c");
     assert_eq!(outputs.usage().await.unwrap(), StoreUsage { n_entries: 1, n_bytes: 10 });
     outputs.put(handle("d"), output("s", 60, 10), at(0)).await.unwrap();
@@ -150,7 +163,7 @@ async fn outputs_are_listed_newest_first_without_bodies(engine: Engine) {
         ("e", "bob", 3, 10),
     ] {
         let kept =
-            StoredOutput { principal: principal.to_owned(), created: at(created), ..output("s", 7, expires) };
+            StoredOutput { owner: Owner::new(principal), created: at(created), ..output("s", 7, expires) };
         outputs.put(handle(name), kept, at(0)).await.unwrap();
     }
     for (principal, limit, now, expected) in [
@@ -159,19 +172,20 @@ async fn outputs_are_listed_newest_first_without_bodies(engine: Engine) {
         (Some("ann"), 10, 6, "c a"),
         (Some("eve"), 10, 0, ""),
     ] {
-        let query = OutputQuery { principal: principal.map(str::to_owned), limit };
+        let scope = principal.map_or(OwnerScope::All, |name| OwnerScope::Only(Owner::new(name)));
+        let query = OutputQuery { scope, limit };
         let listed = outputs.list(query, at(now)).await.unwrap();
         let names: Vec<&str> = listed.iter().map(|summary| summary.handle.0.as_str()).collect();
         assert_eq!(names.join(" "), expected, "{principal:?} {limit} at {now}");
     }
-    let query = OutputQuery { principal: None, limit: 1 };
+    let query = OutputQuery { scope: OwnerScope::All, limit: 1 };
     let expected = OutputSummary {
         handle: handle("d"),
         n_bytes: 7,
         content_type: String::new(),
         tool: String::new(),
         session: "s".to_owned(),
-        principal: "ann".to_owned(),
+        owner: Owner::new("ann"),
         created: at(4),
         expires: at(5),
     };
@@ -181,8 +195,22 @@ async fn outputs_are_listed_newest_first_without_bodies(engine: Engine) {
 async fn removing_an_output_makes_room(engine: Engine) {
     let outputs = engine.outputs(OutputLimits { max_session_bytes: 60, ..OutputLimits::default() });
     outputs.put(handle("a"), output("s", 60, 10), at(0)).await.unwrap();
-    assert!(outputs.remove(handle("a")).await.unwrap());
-    assert!(!outputs.remove(handle("a")).await.unwrap());
+    assert!(outputs.remove(OwnerScope::All, handle("a")).await.unwrap());
+    assert!(!outputs.remove(OwnerScope::All, handle("a")).await.unwrap());
     assert_eq!(outputs.usage().await.unwrap(), StoreUsage::default());
     outputs.put(handle("b"), output("s", 60, 10), at(0)).await.unwrap();
+}
+
+async fn an_output_exists_for_its_owner_only(engine: Engine) {
+    let outputs = engine.outputs(OutputLimits::default());
+    let [ann, bob] = ["ann", "bob"].map(|name| OwnerScope::Only(Owner::new(name)));
+    let kept = StoredOutput { owner: Owner::new("ann"), ..output("s", 7, 10) };
+    outputs.put(handle("a"), kept.clone(), at(0)).await.unwrap();
+    let get = async |scope: &OwnerScope| outputs.get(scope.clone(), handle("a"), at(0)).await.unwrap();
+    assert_eq!([get(&ann).await, get(&bob).await], [Some(kept.clone()), None]);
+    assert!(!outputs.remove(bob.clone(), handle("a")).await.unwrap());
+    outputs.remove_session(Owner::new("bob"), "s".to_owned()).await.unwrap();
+    assert_eq!([get(&OwnerScope::All).await, get(&bob).await], [Some(kept), None]);
+    assert!(outputs.remove(ann.clone(), handle("a")).await.unwrap());
+    assert_eq!(get(&ann).await, None);
 }

@@ -1,5 +1,6 @@
 //! Resumable sessions.
 
+use pegboard_core::owner::{Owner, OwnerScope};
 use pegboard_core::store::{SessionHandle, SessionRecord, SessionStore, StoreError};
 use pegboard_stores::limits::SessionLimits;
 
@@ -11,7 +12,8 @@ on_every_engine!(
     an_id_can_be_created_once_until_it_expires,
     put_replaces_a_session_and_keeps_its_handles,
     the_first_to_bind_a_handle_wins,
-    handles_differ_by_workspace_and_principal,
+    handles_differ_by_workspace_and_owner,
+    equal_ids_of_two_owners_are_two_sessions,
     a_handle_of_a_removed_session_can_be_rebound,
     a_handle_cannot_be_bound_to_an_unknown_session,
     handles_per_session_are_limited,
@@ -20,11 +22,15 @@ on_every_engine!(
     remove_reports_if_the_session_existed,
 );
 
+fn ada() -> Owner {
+    Owner::new("ada")
+}
+
 fn session(id: &str, used: u64, expires: u64) -> SessionRecord {
     SessionRecord {
         id: id.to_owned(),
         name: format!("Session {id}"),
-        principal: String::new(),
+        owner: ada(),
         workspace: None,
         created: at(0),
         used: at(used),
@@ -33,7 +39,7 @@ fn session(id: &str, used: u64, expires: u64) -> SessionRecord {
 }
 
 fn handle(name: &str) -> SessionHandle {
-    SessionHandle { principal: "ada".to_owned(), workspace: "default".to_owned(), name: name.to_owned() }
+    SessionHandle { owner: ada(), workspace: "default".to_owned(), name: name.to_owned() }
 }
 
 async fn bind(sessions: &dyn SessionStore, name: &str, id: &str, now: u64) -> String {
@@ -46,7 +52,7 @@ async fn find(sessions: &dyn SessionStore, name: &str, now: u64) -> String {
 }
 
 async fn list(sessions: &dyn SessionStore, limit: usize, now: u64) -> String {
-    let listed = sessions.list(limit, at(now)).await.unwrap();
+    let listed = sessions.list(OwnerScope::All, limit, at(now)).await.unwrap();
     listed.into_iter().map(|session| session.id).collect::<Vec<_>>().join(" ")
 }
 
@@ -55,7 +61,7 @@ async fn a_session_is_readable_until_it_expires(engine: Engine) {
     sessions.put(session("a", 0, 10), at(0)).await.unwrap();
     bind(&*sessions, "it", "a", 0).await;
     for (now, expected) in [(0, "a"), (9, "a"), (10, ""), (11, "")] {
-        let found = sessions.get("a".to_owned(), at(now)).await.unwrap();
+        let found = sessions.get(ada(), "a".to_owned(), at(now)).await.unwrap();
         assert_eq!(found.map(|found| found.id).unwrap_or_default(), expected, "at {now}");
         assert_eq!(find(&*sessions, "it", now).await.trim_matches('-'), expected, "at {now}");
         assert_eq!(list(&*sessions, 10, now).await, expected, "at {now}");
@@ -67,11 +73,11 @@ async fn a_session_round_trips(engine: Engine) {
     for (id, workspace) in [("", None), ("'; --", Some("")), ("名\u{0}前", Some("\u{202e}notes"))] {
         let kept = SessionRecord {
             workspace: workspace.map(str::to_owned),
-            principal: id.to_owned(),
+            owner: Owner::new(id),
             ..session(id, 3, 9)
         };
         sessions.put(kept.clone(), at(3)).await.unwrap();
-        assert_eq!(sessions.get(id.to_owned(), at(3)).await.unwrap(), Some(kept));
+        assert_eq!(sessions.get(Owner::new(id), id.to_owned(), at(3)).await.unwrap(), Some(kept));
     }
 }
 
@@ -84,9 +90,9 @@ async fn an_id_can_be_created_once_until_it_expires(engine: Engine) {
             "at {now}"
         );
     }
-    assert_eq!(sessions.get("a".to_owned(), at(10)).await.unwrap(), Some(session("a", 4, 20)));
+    assert_eq!(sessions.get(ada(), "a".to_owned(), at(10)).await.unwrap(), Some(session("a", 4, 20)));
     sessions.put(session("a", 5, 30), at(11)).await.unwrap();
-    assert_eq!(sessions.get("a".to_owned(), at(11)).await.unwrap(), Some(session("a", 5, 30)));
+    assert_eq!(sessions.get(ada(), "a".to_owned(), at(11)).await.unwrap(), Some(session("a", 5, 30)));
 }
 
 async fn put_replaces_a_session_and_keeps_its_handles(engine: Engine) {
@@ -111,10 +117,10 @@ async fn the_first_to_bind_a_handle_wins(engine: Engine) {
     assert_eq!(find(&*sessions, "it", 1).await, "a");
 }
 
-async fn handles_differ_by_workspace_and_principal(engine: Engine) {
+async fn handles_differ_by_workspace_and_owner(engine: Engine) {
     let sessions = engine.sessions(SessionLimits::default());
     let handle = |principal: &str, workspace: &str, name: &str| SessionHandle {
-        principal: principal.to_owned(),
+        owner: Owner::new(principal),
         workspace: workspace.to_owned(),
         name: name.to_owned(),
     };
@@ -125,13 +131,45 @@ async fn handles_differ_by_workspace_and_principal(engine: Engine) {
         ("d", handle("adadefault", "", "it")),
         ("e", handle("", "adadefault", "it")),
     ];
+    let session = |id: &str, handle: &SessionHandle| SessionRecord {
+        owner: handle.owner.clone(),
+        ..session(id, 0, 10)
+    };
     for (id, handle) in &handles {
-        sessions.put(session(id, 0, 10), at(0)).await.unwrap();
+        sessions.put(session(id, handle), at(0)).await.unwrap();
         assert_eq!(sessions.bind(handle.clone(), (*id).to_owned(), at(0)).await.unwrap(), *id);
     }
     for (id, handle) in handles {
-        assert_eq!(sessions.find(handle, at(0)).await.unwrap(), Some(session(id, 0, 10)));
+        assert_eq!(sessions.find(handle.clone(), at(0)).await.unwrap(), Some(session(id, &handle)));
     }
+}
+
+async fn equal_ids_of_two_owners_are_two_sessions(engine: Engine) {
+    let sessions = engine.sessions(SessionLimits::default());
+    let owners = [ada(), Owner::new("bob"), Owner::in_tenant("acme", "ada")];
+    let of = |owner: &Owner, workspace: &str| SessionRecord {
+        owner: owner.clone(),
+        workspace: Some(workspace.to_owned()),
+        ..session("a", 0, 10)
+    };
+    for owner in &owners {
+        assert!(sessions.create(of(owner, "first"), at(0)).await.unwrap(), "{owner:?}");
+        assert!(!sessions.create(of(owner, "first"), at(0)).await.unwrap(), "{owner:?}");
+    }
+    sessions.put(of(&owners[1], "second"), at(1)).await.unwrap();
+    let get = async |owner: &Owner| {
+        let found = sessions.get(owner.clone(), "a".to_owned(), at(1)).await.unwrap();
+        found.and_then(|found| found.workspace).unwrap_or_default()
+    };
+    assert_eq!([get(&owners[0]).await, get(&owners[1]).await], ["first", "second"]);
+    let of_bob = sessions.list(OwnerScope::Only(owners[1].clone()), 10, at(1)).await.unwrap();
+    assert_eq!(of_bob, [of(&owners[1], "second")]);
+    // A handle of one owner cannot name the session of another.
+    assert_eq!(bind(&*sessions, "it", "a", 1).await, "a");
+    assert_eq!(sessions.find(handle("it"), at(1)).await.unwrap(), Some(of(&owners[0], "first")));
+    assert!(sessions.remove(owners[0].clone(), "a".to_owned()).await.unwrap());
+    assert_eq!([get(&owners[0]).await, get(&owners[1]).await], ["", "second"]);
+    assert_eq!(find(&*sessions, "it", 1).await, "-");
 }
 
 async fn a_handle_of_a_removed_session_can_be_rebound(engine: Engine) {
@@ -140,7 +178,7 @@ async fn a_handle_of_a_removed_session_can_be_rebound(engine: Engine) {
         sessions.put(session(id, 1, expires), at(0)).await.unwrap();
         bind(&*sessions, id, id, 0).await;
     }
-    assert!(sessions.remove("removed".to_owned()).await.unwrap());
+    assert!(sessions.remove(ada(), "removed".to_owned()).await.unwrap());
     sessions.put(session("unused", 0, 100), at(5)).await.unwrap();
     bind(&*sessions, "unused", "unused", 5).await;
     sessions.put(session("a", 6, 100), at(6)).await.unwrap();
@@ -211,7 +249,7 @@ async fn remove_reports_if_the_session_existed(engine: Engine) {
     let sessions = engine.sessions(SessionLimits::default());
     sessions.put(session("a", 0, 10), at(0)).await.unwrap();
     for expected in [true, false] {
-        assert_eq!(sessions.remove("a".to_owned()).await.unwrap(), expected);
-        assert_eq!(sessions.get("a".to_owned(), at(0)).await.unwrap(), None);
+        assert_eq!(sessions.remove(ada(), "a".to_owned()).await.unwrap(), expected);
+        assert_eq!(sessions.get(ada(), "a".to_owned(), at(0)).await.unwrap(), None);
     }
 }

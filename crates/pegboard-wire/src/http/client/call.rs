@@ -281,7 +281,7 @@ impl HttpCall {
                 }
                 Ok(message) => {
                     let related_request = Some(self.id.clone());
-                    Box::pin(self.connection.receive(message, related_request)).await;
+                    Box::pin(self.connection.receive(message, related_request, HeaderMap::new())).await;
                 }
                 Err(problem) if answer.is_some() || problem.id.as_ref().is_some_and(|id| *id != self.id) => {
                     tracing::debug!(%problem, "Skipping a malformed message.");

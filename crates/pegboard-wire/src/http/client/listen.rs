@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use http::{HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use tokio::task::coop;
 use tokio::time;
 use tokio_util::sync::DropGuard;
@@ -155,7 +155,7 @@ async fn deliver_messages(server: &HttpTransport, connection: &Weak<ConnectionSh
         // The stream does not keep the connection alive; without it, there is no receiver.
         let Some(connection) = connection.upgrade() else { return };
         match message {
-            Ok(message) => connection.receive(message, None).await,
+            Ok(message) => connection.receive(message, None, HeaderMap::new()).await,
             Err(problem) => tracing::debug!(%problem, "Skipping a malformed event."),
         }
     }

@@ -62,15 +62,15 @@ impl Sessions {
             Found::Unnamed => {
                 return match message {
                     // Boxed like all that is rare, so that the future of every other request stays small.
-                    Message::Request(request) if opens => Box::pin(self.initialize(request, &headers)).await,
+                    Message::Request(request) if opens => Box::pin(self.initialize(request, headers)).await,
                     message => no_session(&message),
                 };
             }
         };
         match message {
-            Message::Request(request) => session.answer(request, &headers, self.options.keep_alive).await,
+            Message::Request(request) => session.answer(request, headers, self.options.keep_alive).await,
             message => {
-                Box::pin(session.receive(message)).await;
+                Box::pin(session.receive(message, headers)).await;
                 accepted()
             }
         }
@@ -100,18 +100,18 @@ impl Sessions {
             );
             return error_response(StatusCode::BAD_REQUEST, None, error);
         }
-        session.answer_batch(messages, self.options.keep_alive).await
+        session.answer_batch(messages, headers, self.options.keep_alive).await
     }
 
     /// Opens a session. A rejected `initialize` leaves none.
-    async fn initialize(&self, request: Request, headers: &HeaderMap) -> HttpReply {
+    async fn initialize(&self, request: Request, headers: HeaderMap) -> HttpReply {
         let (session, id) = match self.open() {
             Ok(opened) => opened,
             Err(rejection) => return rejection.into(),
         };
         let request_id = request.id.clone();
-        let prefers_stream = prefers_stream(headers);
-        let result = match session.connection.begin(request) {
+        let prefers_stream = prefers_stream(&headers);
+        let result = match session.connection.begin(request, headers) {
             Ok(call) => call.await,
             Err(error) => Some(Err(error)),
         };
@@ -304,12 +304,12 @@ impl Session {
     }
 
     /// Handles a notification or a response of the client.
-    async fn receive(&self, message: Message) {
+    async fn receive(&self, message: Message, headers: HeaderMap) {
         let cancelled = match &message {
             Message::Notification(notification) => cancelled_id(notification),
             Message::Request(_) | Message::Response(_) => None,
         };
-        self.connection.receive(message).await;
+        self.connection.receive(message, headers).await;
         // No response will come, so the stream that waits for it ends.
         if let Some(id) = cancelled {
             self.streams.forget(&id);
@@ -320,15 +320,15 @@ impl Session {
     async fn answer(
         self: &Arc<Self>,
         request: Request,
-        headers: &HeaderMap,
+        headers: HeaderMap,
         keep_alive: Duration,
     ) -> HttpReply {
         let id = request.id.clone();
         if !self.streams.begin(&id) {
             return id_in_use(id);
         }
-        let prefers_stream = prefers_stream(headers);
-        let call = match self.connection.begin(request) {
+        let prefers_stream = prefers_stream(&headers);
+        let call = match self.connection.begin(request, headers) {
             Ok(call) => call,
             Err(error) => {
                 self.streams.finish(&id, None);
@@ -353,7 +353,12 @@ impl Session {
     }
 
     /// Answers a batch with one stream.
-    async fn answer_batch(self: &Arc<Self>, messages: Vec<Message>, keep_alive: Duration) -> HttpReply {
+    async fn answer_batch(
+        self: &Arc<Self>,
+        messages: Vec<Message>,
+        headers: HeaderMap,
+        keep_alive: Duration,
+    ) -> HttpReply {
         let requests: Vec<Id> = messages
             .iter()
             .filter_map(|message| match message {
@@ -372,7 +377,7 @@ impl Session {
             match message {
                 Message::Request(request) => {
                     let id = request.id.clone();
-                    match self.connection.begin(request) {
+                    match self.connection.begin(request, headers.clone()) {
                         Ok(call) => {
                             WaitingRequest { streams: Arc::clone(&self.streams), id, call: Some(call) }
                                 .detach();
@@ -382,7 +387,7 @@ impl Session {
                         }
                     }
                 }
-                message => self.receive(message).await,
+                message => self.receive(message, headers.clone()).await,
             }
         }
         reader.map_or_else(accepted, |reader| stream_response(self, reader, keep_alive))

@@ -41,7 +41,7 @@ pub(super) async fn answer(
     };
     let (stream, notifications) = NotificationStream::new();
     let peer = Peer::stream(stream);
-    let work = Box::pin(stateless::call(server.clone(), request, request_meta, peer));
+    let work = Box::pin(stateless::call(server.clone(), request, request_meta, headers, peer));
     let mut call = StatelessCall { id, work, notifications, state: StatelessCallState::Running };
     match call.next().await {
         Some(StatelessOutput::Response(Err(error))) => {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::time::Duration;
 
+use pegboard::owner::OwnerScope;
 use pegboard::provider::ServerState;
 use pegboard::runtime::Runtime;
 use pegboard::runtime::event::RuntimeEvent;
@@ -85,7 +86,8 @@ impl ServerReporter {
                 }
             }
             ServerState::NeedsLogin { fix } => self.print_failure(name, "login required", fix),
-            ServerState::Failed { why, fix } => {
+            ServerState::Failed { fix, .. } => {
+                let why = &*state.reason().unwrap_or_default();
                 // The name is already at the start of the line.
                 let its = format!("MCP server '{server}' ");
                 self.print_failure(name, why.strip_prefix(&its).unwrap_or(why), fix);
@@ -110,7 +112,7 @@ impl ServerReporter {
         let is_it = |status: &&pegboard::runtime::toolbox::ServerStatus| {
             status.toolbox.as_str() == toolbox && status.server.as_str() == server
         };
-        self.runtime.servers().iter().find(is_it).map_or(0, |status| status.n_tools)
+        self.runtime.servers(&OwnerScope::All).iter().find(is_it).map_or(0, |status| status.n_tools)
     }
 }
 

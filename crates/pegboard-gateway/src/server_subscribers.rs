@@ -1,0 +1,76 @@
+//! Resource subscriptions and log levels of all sessions. Sessions of several profiles and principals share servers:
+//! one that ends or changes its mind must not change what the others get.
+
+use std::collections::{HashMap, HashSet};
+
+use parking_lot::Mutex;
+use pegboard_runtime::requests::ServerId;
+use pegboard_wire::era::LogLevel;
+use pegboard_wire::server::ClientSessionId;
+
+/// Log level of sessions that have asked for none.
+const DEFAULT_LOG_LEVEL: LogLevel = LogLevel::Info;
+
+/// Sessions by what they get from servers outside of calls.
+#[derive(Default)]
+pub(crate) struct ServerSubscribers {
+    resources: Mutex<HashMap<SubscribedResource, HashSet<ClientSessionId>>>,
+    log_levels: Mutex<HashMap<ClientSessionId, LogLevel>>,
+}
+
+/// A resource at its server.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct SubscribedResource {
+    pub(crate) server: ServerId,
+    /// URI that the server knows it by.
+    pub(crate) uri: String,
+}
+
+impl ServerSubscribers {
+    /// Adds a subscription; returns `true` if the session did not have it.
+    pub(crate) fn subscribe(&self, resource: &SubscribedResource, session: &ClientSessionId) -> bool {
+        self.resources.lock().entry(resource.clone()).or_default().insert(session.clone())
+    }
+
+    /// Removes a subscription; returns `true` if it was the last one for the resource.
+    pub(crate) fn unsubscribe(&self, resource: &SubscribedResource, session: &ClientSessionId) -> bool {
+        let mut all = self.resources.lock();
+        let Some(sessions) = all.get_mut(resource) else { return false };
+        let is_last = sessions.remove(session) && sessions.is_empty();
+        if sessions.is_empty() {
+            all.remove(resource);
+        }
+        is_last
+    }
+
+    /// Removes the subscriptions of a session; returns the resources without remaining subscribers.
+    pub(crate) fn unsubscribe_session(&self, session: &ClientSessionId) -> Vec<SubscribedResource> {
+        let mut orphaned = Vec::new();
+        self.resources.lock().retain(|resource, sessions| {
+            if sessions.remove(session) && sessions.is_empty() {
+                orphaned.push(resource.clone());
+            }
+            !sessions.is_empty()
+        });
+        orphaned
+    }
+
+    /// Sets the log level of a session; returns the level that servers need for all sessions.
+    pub(crate) fn set_log_level(&self, session: &ClientSessionId, level: LogLevel) -> LogLevel {
+        let mut levels = self.log_levels.lock();
+        levels.insert(session.clone(), level);
+        most_verbose(&levels)
+    }
+
+    /// Removes the log level of a session; returns the level that servers need for the others, unless the session
+    /// never asked for one.
+    pub(crate) fn remove_log_level(&self, session: &ClientSessionId) -> Option<LogLevel> {
+        let mut levels = self.log_levels.lock();
+        levels.remove(session).map(|_| most_verbose(&levels))
+    }
+}
+
+/// Returns the most verbose level. Sessions that have asked for none get the default.
+fn most_verbose(levels: &HashMap<ClientSessionId, LogLevel>) -> LogLevel {
+    levels.values().copied().fold(DEFAULT_LOG_LEVEL, LogLevel::min)
+}
