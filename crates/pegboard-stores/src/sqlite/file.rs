@@ -136,7 +136,8 @@ fn replace_damaged(path: &Path, check: IntegrityCheck) -> OpenResult<OpenFile> {
 
 /// Locks a file beside the database, so that only one process replaces it.
 fn lock_beside(path: &Path) -> OpenResult<File> {
-    let file = OpenOptions::new().write(true).create(true).truncate(false).open(with_suffix(path, ".lock"))?;
+    let file =
+        OpenOptions::new().write(true).create(true).truncate(false).open(with_suffix(path, ".lock"))?;
     let is_locked = || match file.try_lock() {
         Ok(()) => Some(Ok(())),
         Err(TryLockError::WouldBlock) => None,
@@ -306,9 +307,9 @@ fn identify(reading: &Transaction<'_>) -> OpenResult<FileContents> {
             );
             Err(OpenError::Refused(reason))
         }
-        _ => {
-            Err(OpenError::Refused("the file is the database of another program; use another file".to_owned()))
-        }
+        _ => Err(OpenError::Refused(
+            "the file is the database of another program; use another file".to_owned(),
+        )),
     }
 }
 
