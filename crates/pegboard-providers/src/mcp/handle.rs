@@ -329,6 +329,14 @@ impl ServerHandle {
         self.ready().await
     }
 
+    /// Returns the error for a caller whose time is up before the server is ready.
+    pub(super) fn still_starting(&self) -> CallError {
+        let name = &self.settings.name;
+        CallError::ServerUnavailable {
+            reason: format!("MCP server '{name}' is still starting. Call it again in a moment"),
+        }
+    }
+
     /// Returns the error for a caller that finds the server in this phase.
     pub(super) fn unavailable_error(&self, phase: &ServerPhase) -> CallError {
         let name = &self.settings.name;
