@@ -35,11 +35,11 @@ pub(crate) struct ListKey {
 pub(crate) struct ListSource {
     /// The list.
     pub(crate) list: RawJson,
-    /// Servers whose listing is from a previous run.
+    /// Servers with a listing from a previous run.
     pub(crate) last_known: Vec<String>,
 }
 
-/// Field of `_meta` with the servers whose listing is from a previous run.
+/// Field of `_meta` that names the servers with a listing from a previous run.
 const LAST_KNOWN: &str = "pegboard/lastKnown";
 
 /// Part of the catalogue that a list shows.

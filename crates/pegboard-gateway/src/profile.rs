@@ -155,7 +155,7 @@ impl ActiveProfile {
         self.runtime.listing_progress(|toolbox| view.has_toolbox(toolbox))
     }
 
-    /// Returns the servers of this profile whose listing is from a previous run, as `toolbox/server`.
+    /// Returns the servers of this profile with a listing from a previous run, as `toolbox/server`.
     pub(crate) fn stale_servers(&self, snapshot: &Snapshot) -> Vec<String> {
         let view = self.view.load();
         let listings = snapshot.listings().map(|(listing, _)| listing);

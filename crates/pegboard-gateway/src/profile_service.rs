@@ -323,7 +323,7 @@ impl McpService for ProfileService {
         self.describe_surface(&**self.surfaces().for_client(client), revision)
     }
 
-    /// Waits for servers whose instructions are part of the description.
+    /// Waits for servers, since the description includes their instructions.
     fn prepare(&self, revision: Revision, client: &ClientDescription) -> BoxFuture<'static, ()> {
         if !self.surfaces().for_client(client).follows_catalogue() {
             return ready(()).boxed();

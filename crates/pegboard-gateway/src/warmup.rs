@@ -66,8 +66,8 @@ impl ServerWarmup {
         }
     }
 
-    /// Waits for servers whose instructions a client gets in its handshake. Once a server can be used, the others
-    /// are not waited for any longer than [`HANDSHAKE_GRACE`], so that none delays its calls.
+    /// Waits for servers, so that a client gets their instructions in its handshake. Once a server can be used, the
+    /// others are not waited for any longer than [`HANDSHAKE_GRACE`], so that none delays its calls.
     pub(crate) fn settled_for_handshake(
         &self,
         profile: &Arc<ActiveProfile>,

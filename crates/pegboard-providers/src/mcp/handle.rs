@@ -329,7 +329,7 @@ impl ServerHandle {
         self.ready().await
     }
 
-    /// Returns the error for a caller whose time is up before the server is ready.
+    /// Returns the error for a caller that cannot wait any longer for the start.
     pub(super) fn still_starting(&self) -> CallError {
         let name = &self.settings.name;
         CallError::ServerUnavailable {

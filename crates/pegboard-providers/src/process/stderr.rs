@@ -42,7 +42,7 @@ pub(super) fn lock(tail: &Mutex<StderrTail>) -> MutexGuard<'_, StderrTail> {
     tail.lock()
 }
 
-/// Reads stderr to its end and keeps the tail. A program that floods it is slowed down, and nobody else.
+/// Reads stderr to its end and keeps the tail. A flood slows down the program that writes it, and nothing else.
 pub(super) async fn read_stderr(
     mut pipe: impl AsyncRead + Unpin,
     tail: Arc<Mutex<StderrTail>>,

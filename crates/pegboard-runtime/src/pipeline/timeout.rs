@@ -36,7 +36,7 @@ impl<R: Layer> Layer for TimeoutLayer<R> {
     }
 }
 
-/// Polls work whose time is up once more, so that it can give a better reason than the time.
+/// Polls overdue work once more, so that it can give a better reason than the time.
 pub(crate) fn last_result<T>(work: Pin<&mut impl Future<Output = T>>) -> Option<T> {
     work.now_or_never()
 }

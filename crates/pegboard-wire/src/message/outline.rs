@@ -112,7 +112,7 @@ mod tests {
             (r#"{"jsonrpc":"2.0","id":7,"result":{"x":NaN}}"#, known(7)),
             (r#"{"result": {"id": 3, "method": "no"}, "id": 7, "jsonrpc": undefined"#, known(7)),
             (r#"{"id":7,"result":Infinity}"#, known(7)),
-            (r#"{'jsonrpc': '2.0', 'id': 7, 'result': None}"#, known(7)),
+            (r"{'jsonrpc': '2.0', 'id': 7, 'result': None}", known(7)),
             (r#" [ {"jsonrpc":"2.0","id":7,"result":NaN}]"#, known(7)),
             (
                 r#"{"jsonrpc":"2.0","id":"a\"b","error":NaN}"#,

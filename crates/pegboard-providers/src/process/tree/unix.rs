@@ -42,8 +42,8 @@ impl ProcessTree {
         }
     }
 
-    /// Adds the processes that have an environment variable, and so their descendants with sessions of their
-    /// own whose parents have exited.
+    /// Adds the processes that have an environment variable. This finds descendants with sessions of their own
+    /// after their parents have exited.
     pub(in crate::process) fn with_marker(self, name: &str, value: &str) -> Self {
         Self { marker: Some(format!("{name}={value}").into_bytes().into()), ..self }
     }
