@@ -14,7 +14,7 @@ use crate::caller::Caller;
 use crate::catalogue::CatalogueTool;
 use crate::event::{CallInfo, RuntimeEvent};
 use crate::optree::OpTree;
-use crate::pipeline::{Layer, last_result, start_limit};
+use crate::pipeline::{Layer, start_limit};
 use crate::runtime::ResolvedTool;
 use active::ActiveCall;
 use admit::admit;
@@ -123,7 +123,7 @@ impl CallBuilder {
 /// paused while the caller is asked for input.
 async fn run_with_deadline(
     active_call: &ActiveCall,
-    mut work: Pin<&mut impl Future<Output = Result<Output, CallError>>>,
+    work: Pin<&mut impl Future<Output = Result<Output, CallError>>>,
 ) -> Result<Output, CallError> {
     let deadline_passes = async {
         match active_call.deadline {
@@ -141,9 +141,8 @@ async fn run_with_deadline(
         () = active_call.canceled.cancelled() => {
             Err(CallError::Canceled { reason: "the call was cancelled".to_owned(), executed: active_call.execution.executed() })
         }
-        result = &mut work => result,
-        () = deadline_passes => last_result(work)
-            .unwrap_or_else(|| Err(CallError::DeadlinePassed { executed: active_call.execution.executed() })),
+        result = work => result,
+        () = deadline_passes => Err(CallError::DeadlinePassed { executed: active_call.execution.executed() }),
     }
 }
 

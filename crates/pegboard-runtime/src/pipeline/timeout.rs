@@ -1,6 +1,6 @@
 //! Limits the run time of tools.
 
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -31,14 +31,10 @@ impl<R: Layer> Layer for TimeoutLayer<R> {
         tokio::select! {
             biased;
             result = &mut call => result,
-            () = passes => last_result(call).unwrap_or(Err(CallError::TimedOut { limit })),
+            // Polled once more: a provider may know a better reason than the time.
+            () = passes => call.now_or_never().unwrap_or(Err(CallError::TimedOut { limit })),
         }
     }
-}
-
-/// Polls overdue work once more, so that it can give a better reason than the time.
-pub(crate) fn last_result<T>(work: Pin<&mut impl Future<Output = T>>) -> Option<T> {
-    work.now_or_never()
 }
 
 /// Returns the time limit for the start of the server of a call, before the tool is known: that of the caller,
