@@ -33,6 +33,23 @@ pub struct Output {
     pub mismatches: Vec<Violation>,
 }
 
+/// A tool result that violates the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidToolResult {
+    /// The content is of another type.
+    #[error("`content` must be an array")]
+    ContentType,
+    /// The content does not begin with a part.
+    #[error("`content` must be an array of objects")]
+    Content,
+    /// The error flag is of another type.
+    #[error("`isError` must be true or false")]
+    IsError,
+    /// The metadata is of another type.
+    #[error("`_meta` must be an object")]
+    Meta,
+}
+
 #[derive(Clone, Debug, PartialEq)]
 enum OutputPayload {
     /// A value returned by an in-process tool.
@@ -51,6 +68,38 @@ impl Output {
     pub fn result(raw: RawJson) -> Self {
         let is_error = raw.get("isError").is_some_and(|flag| flag.as_str() == "true");
         Self { payload: OutputPayload::Result(raw), is_error, mismatches: Vec::new() }
+    }
+
+    /// Wraps a tool result of a server that may be invalid. The content itself is not read.
+    ///
+    /// ```
+    /// use pegboard_core::output::Output;
+    /// use pegboard_json::RawJson;
+    ///
+    /// let wrong = Output::from_server(RawJson::parse(r#"{"content": 42}"#.into()).unwrap());
+    /// assert_eq!(wrong.unwrap_err().to_string(), "`content` must be an array");
+    /// ```
+    pub fn from_server(raw: RawJson) -> Result<Self, InvalidToolResult> {
+        let [content, is_error, meta] = raw.peek_all(["content", "isError", "_meta"]);
+        match content {
+            // Some servers send a single text.
+            None | Some([b'"', ..]) => {}
+            Some([b'[', items @ ..]) => {
+                if !matches!(items.trim_ascii_start().first(), Some(b'{' | b']')) {
+                    return Err(InvalidToolResult::Content);
+                }
+            }
+            Some(_) => return Err(InvalidToolResult::ContentType),
+        }
+        let is_error = match is_error {
+            None | Some(b"false" | b"null") => false,
+            Some(b"true") => true,
+            Some(_) => return Err(InvalidToolResult::IsError),
+        };
+        if !matches!(meta, None | Some([b'{', ..] | b"null")) {
+            return Err(InvalidToolResult::Meta);
+        }
+        Ok(Self { payload: OutputPayload::Result(raw), is_error, mismatches: Vec::new() })
     }
 
     /// Creates an output that reports a failure.

@@ -53,6 +53,9 @@ pub struct RuntimeSettings {
     pub auto_open: AutoOpen,
     /// Default start policy of servers.
     pub start: StartRule,
+    /// Maximum wait of a client's first list for servers that are still starting and have no last known tools;
+    /// 0 for none. A server that hangs delays a list once.
+    pub list_timeout: HumanDuration,
     /// Number of servers started concurrently; unlimited by default.
     pub mcp_init_concurrency: Option<usize>,
     /// Number of threads that serve HTTP clients; as many as there are cores by default. It takes effect when the
@@ -83,6 +86,7 @@ impl Default for RuntimeSettings {
             queues: IndexMap::new(),
             auto_open: AutoOpen::default(),
             start: StartRule::default(),
+            list_timeout: Duration::from_secs(10).into(),
             mcp_init_concurrency: None,
             threads: None,
             tool_name_max_length: 64,

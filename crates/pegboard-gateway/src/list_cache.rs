@@ -31,6 +31,17 @@ pub(crate) struct ListKey {
     pub(crate) era_fields: EraFields,
 }
 
+/// Parts of a result before it is encoded.
+pub(crate) struct ListSource {
+    /// The list.
+    pub(crate) list: RawJson,
+    /// Servers with a listing from a previous run.
+    pub(crate) last_known: Vec<String>,
+}
+
+/// Field of `_meta` that names the servers with a listing from a previous run.
+const LAST_KNOWN: &str = "pegboard/lastKnown";
+
 /// Part of the catalogue that a list shows.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) enum ListContent {
@@ -68,7 +79,7 @@ impl EraFields {
 
 impl ListCache {
     /// Returns a result; encodes it on first use.
-    pub(crate) fn get(&self, key: &ListKey, list: impl FnOnce() -> RawJson) -> RawJson {
+    pub(crate) fn get(&self, key: &ListKey, list: impl FnOnce() -> ListSource) -> RawJson {
         if let Some(result) = self.0.lock().get(key) {
             return result.clone();
         }
@@ -85,17 +96,27 @@ impl ListCache {
 
 impl ListKey {
     /// Encodes a result with all fields that the era requires, so that the wire layer passes it on as it is.
-    fn encode(&self, list: &RawJson) -> RawJson {
+    fn encode(&self, ListSource { list, last_known }: &ListSource) -> RawJson {
+        let last_known = (!last_known.is_empty()).then(|| RawJson::of(last_known));
+        let last_known = last_known.as_ref().map(|servers| (LAST_KNOWN, servers));
         match self.era_fields {
-            EraFields::Session => RawJson::object(&[(self.member, list)]),
-            EraFields::Stateless { ttl } => RawJson::object(&[
-                (self.member, list),
-                ("ttlMs", &RawJson::of(&ttl.as_millis())),
-                // Another client may see a different list.
-                ("cacheScope", &RawJson::of("private")),
-                ("resultType", &RawJson::of("complete")),
-                ("_meta", &RawJson::object(&[(meta::SERVER_INFO, &SERVER_INFO)])),
-            ]),
+            EraFields::Session => match last_known {
+                None => RawJson::object(&[(self.member, list)]),
+                Some(field) => RawJson::object(&[(self.member, list), ("_meta", &RawJson::object(&[field]))]),
+            },
+            EraFields::Stateless { ttl } => {
+                let server_info: &RawJson = &SERVER_INFO;
+                let fields: Vec<_> =
+                    [(meta::SERVER_INFO, server_info)].into_iter().chain(last_known).collect();
+                RawJson::object(&[
+                    (self.member, list),
+                    ("ttlMs", &RawJson::of(&ttl.as_millis())),
+                    // Another client may see a different list.
+                    ("cacheScope", &RawJson::of("private")),
+                    ("resultType", &RawJson::of("complete")),
+                    ("_meta", &RawJson::object(&fields)),
+                ])
+            }
         }
     }
 }
@@ -110,6 +131,10 @@ mod tests {
             content: ListContent::OfToolboxes(vec![ToolboxName::new(toolbox).unwrap()]),
             era_fields: EraFields::new(era, Duration::from_secs(1)),
         }
+    }
+
+    fn numbers(n: usize) -> ListSource {
+        ListSource { list: RawJson::of(&[n]), last_known: Vec::new() }
     }
 
     fn tools_of(expose: Expose, has_tool_output: bool) -> ListKey {
@@ -128,7 +153,7 @@ mod tests {
             tools_of(Expose::Flat, false),
         ];
         let cache = ListCache::default();
-        let first = keys.each_ref().map(|key| cache.get(key, || RawJson::of(&[1])));
+        let first = keys.each_ref().map(|key| cache.get(key, || numbers(1)));
         for (key, first) in keys.iter().zip(first) {
             let again = cache.get(key, || panic!("it was encoded before"));
             assert_eq!(again.as_bytes().as_ptr(), first.as_bytes().as_ptr());
@@ -137,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_result_has_the_fields_of_its_era() {
-        let encoded = |era| prompts_of("a", era).encode(&RawJson::of(&[1])).as_str().to_owned();
+        let encoded = |era| prompts_of("a", era).encode(&numbers(1)).as_str().to_owned();
         assert_eq!(encoded(Era::Session), r#"{"prompts":[1]}"#);
         let stateless = encoded(Era::Stateless);
         let (fields, info) = stateless.split_once("\"version\"").unwrap();
@@ -146,14 +171,23 @@ mod tests {
     }
 
     #[test]
+    fn a_list_of_a_previous_run_names_its_servers() {
+        let source = ListSource { last_known: vec!["t/files".to_owned()], ..numbers(1) };
+        let encoded = |era| prompts_of("a", era).encode(&source).at(&["_meta", LAST_KNOWN]);
+        for era in [Era::Session, Era::Stateless] {
+            assert_eq!(encoded(era), Some(RawJson::of(&["t/files"])));
+        }
+    }
+
+    #[test]
     fn results_beyond_the_limit_are_not_kept() {
         let cache = ListCache::default();
         for n in 0..MAX_RESULTS {
-            cache.get(&prompts_of(&format!("t{n}"), Era::Session), || RawJson::of(&[n]));
+            cache.get(&prompts_of(&format!("t{n}"), Era::Session), || numbers(n));
         }
         let one_more = prompts_of("one-more", Era::Session);
         for n in 0..2 {
-            assert_eq!(cache.get(&one_more, || RawJson::of(&[n])).get("prompts"), Some(RawJson::of(&[n])));
+            assert_eq!(cache.get(&one_more, || numbers(n)).get("prompts"), Some(RawJson::of(&[n])));
         }
         cache.get(&prompts_of("t0", Era::Session), || panic!("it is kept"));
     }

@@ -161,6 +161,14 @@ impl ActiveProfile {
         self.runtime.listing_progress(|toolbox| view.has_toolbox(toolbox))
     }
 
+    /// Returns the servers of this profile with a listing from a previous run, as `toolbox/server`.
+    pub(crate) fn stale_servers(&self, snapshot: &Snapshot) -> Vec<String> {
+        let view = self.view.load();
+        let listings = snapshot.listings().map(|(listing, _)| listing);
+        let stale = listings.filter(|listing| listing.offer.is_stale && view.has_toolbox(&listing.toolbox));
+        stale.map(|listing| format!("{}/{}", listing.toolbox, listing.server)).collect()
+    }
+
     /// Returns `true` if a toolbox exists in this profile.
     pub(crate) fn has_toolbox(&self, toolbox: &ToolboxName) -> bool {
         self.view.load().has_toolbox(toolbox)

@@ -21,7 +21,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::client_request::ClientRequest;
 use crate::client_request::suspended::SuspendedCalls;
-use crate::list_cache::{EraFields, ListContent, ListKey};
+use crate::list_cache::{EraFields, ListContent, ListKey, ListSource};
 use crate::meta::TOOL_OUTPUT;
 use crate::profile::{ActiveProfile, ProfileView};
 use crate::resource_index::ListedItems;
@@ -30,7 +30,7 @@ use crate::server_subscribers::ServerSubscribers;
 use crate::sessions::SessionCallers;
 use crate::surface::{ListRequest, ReplyFuture, Surface, Surfaces};
 use crate::tasks::{self, TaskTable};
-use crate::warmup::{ServerWarmup, has_pending_servers, wait_for_complete_listings};
+use crate::warmup::{ServerWarmup, has_pending_servers, list_limit, wait_for_complete_listings};
 
 /// Number of buffered change notifications; a client that lags further behind must re-read everything.
 const CHANGE_BUFFER: usize = 64;
@@ -142,13 +142,14 @@ impl ProfileService {
         view: Arc<ProfileView>,
         surface: Arc<dyn Surface>,
         caller: Caller,
-        era: Era,
+        request: &ServerRequest,
     ) -> ReplyFuture {
-        if surface.follows_catalogue() {
-            self.warm_up();
-        }
         let (profile, follows) = (Arc::clone(&self.profile), surface.follows_catalogue());
-        let settled = follows.then(|| self.warmup.settled(&profile));
+        let era = request.revision.era();
+        let settled = follows.then(|| {
+            self.warm_up();
+            self.warmup.settled(&profile, list_limit(&profile, &request.client))
+        });
         async move {
             if let Some(settled) = settled {
                 settled.await;
@@ -160,7 +161,11 @@ impl ProfileService {
             let has_tool_output = TOOL_OUTPUT.is_listed(&request);
             let content = ListContent::Tools { expose: surface.expose(), has_tool_output };
             let key = ListKey { member: "tools", content, era_fields: EraFields::new(era, ttl) };
-            Ok(ServiceReply::Result(view.lists(&snapshot).get(&key, || surface.list(&request))))
+            let list = || ListSource {
+                list: surface.list(&request),
+                last_known: if follows { profile.stale_servers(&snapshot) } else { Vec::new() },
+            };
+            Ok(ServiceReply::Result(view.lists(&snapshot).get(&key, list)))
         }
         .boxed()
     }
@@ -220,8 +225,10 @@ impl ProfileService {
     }
 
     /// Lists prompts, resources or templates, after giving servers time to report them.
-    fn list_resources(&self, kind: ListedItems, caller: Caller, era: Era) -> ReplyFuture {
-        let (settled, profile) = (self.warmup.settled(&self.profile), Arc::clone(&self.profile));
+    fn list_resources(&self, caller: Caller, request: &ServerRequest) -> ReplyFuture {
+        let (kind, era) = (ListedItems::from_method(&request.method), request.revision.era());
+        let profile = Arc::clone(&self.profile);
+        let settled = self.warmup.settled(&profile, list_limit(&profile, &request.client));
         async move {
             settled.await;
             wait_for_complete_listings(&profile).await;
@@ -231,7 +238,10 @@ impl ProfileService {
             let toolboxes = index.open_toolboxes(&caller);
             let content = ListContent::OfToolboxes(toolboxes.clone());
             let key = ListKey { member: kind.result_key(), content, era_fields: EraFields::new(era, ttl) };
-            let list = || index.list(kind, &toolboxes);
+            let list = || ListSource {
+                list: index.list(kind, &toolboxes),
+                last_known: profile.stale_servers(&snapshot),
+            };
             Ok(ServiceReply::Result(view.lists(&snapshot).get(&key, list)))
         }
         .boxed()
@@ -287,7 +297,8 @@ impl ProfileService {
             // A server that has not been started yet may have it.
             self.warm_up();
         }
-        let settled = is_unlisted.then(|| self.warmup.settled(&profile));
+        let limit = list_limit(&profile, &request.client);
+        let settled = is_unlisted.then(|| self.warmup.settled(&profile, limit));
         let client_request = self.client_request(caller, era, request);
         async move {
             if let Some(settled) = settled {
@@ -313,6 +324,15 @@ impl McpService for ProfileService {
         self.describe_surface(&**self.surfaces().for_client(client), revision)
     }
 
+    /// Waits for servers, since the description includes their instructions.
+    fn prepare(&self, revision: Revision, client: &ClientDescription) -> BoxFuture<'static, ()> {
+        if !self.surfaces().for_client(client).follows_catalogue() {
+            return ready(()).boxed();
+        }
+        self.warm_up();
+        self.warmup.settled_for_handshake(&self.profile, client, revision.era()).boxed()
+    }
+
     fn extra_meta(&self, client: &ClientDescription) -> Option<RawJson> {
         let choice = self.surfaces().choice(client)?;
         tracing::info!(expose = choice.expose.as_str(), why = choice.reason, "Chose a surface for a client.");
@@ -326,15 +346,14 @@ impl McpService for ProfileService {
         match &*request.method {
             "tools/list" => {
                 let caller = self.caller(&*surface, request.session.as_ref());
-                self.list_tools(Arc::clone(&surfaces.view), surface, caller, era)
+                self.list_tools(Arc::clone(&surfaces.view), surface, caller, &request)
             }
             "tools/call" => {
                 let caller = self.caller(&*surface, request.session.as_ref());
                 self.call_tool(&*surface, caller, era, request)
             }
             "prompts/list" | "resources/list" | "resources/templates/list" => {
-                let kind = ListedItems::from_method(&request.method);
-                self.list_resources(kind, self.caller(&*surface, request.session.as_ref()), era)
+                self.list_resources(self.caller(&*surface, request.session.as_ref()), &request)
             }
             method if method.starts_with("tasks/") => {
                 let owner = self.caller(&*surface, request.session.as_ref()).owner().clone();

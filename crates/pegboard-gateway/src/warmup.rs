@@ -3,24 +3,29 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use parking_lot::Mutex;
-use pegboard_runtime::SessionMode;
-use tokio::sync::watch;
+use pegboard_json::RawJson;
+use pegboard_wire::era::Era;
+use pegboard_wire::server::ClientDescription;
 use tokio::time::{self, Instant};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::profile::ActiveProfile;
 
-/// Maximum wait if no server starts at all.
-const STARTUP_TIMEOUT: Duration = Duration::from_secs(5);
-/// Wait for further servers after one has started: this fraction of its startup time, and at least
-/// `MIN_GRACE`.
-const GRACE_DIVISOR: u32 = 7;
-const MIN_GRACE: Duration = Duration::from_millis(20);
-
 /// Maximum wait for listings other than tools.
 const LISTING_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Maximum wait of `server/discover`, which clients use to probe for the era of a server.
+const DISCOVER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Wait of a handshake for further servers once one can be used.
+const HANDSHAKE_GRACE: Duration = Duration::from_millis(800);
+
+/// Clients with a short time limit for the start of a server, by the beginning of their name.
+const CLIENT_TIMEOUTS: [(&str, Duration); 1] = [("codex", Duration::from_secs(10))];
+
+/// Part of a client's time limit that a list may take.
+const CLIENT_TIMEOUT_SHARE: f64 = 0.7;
 
 /// Warm-up of the servers of a profile.
 #[derive(Default)]
@@ -39,85 +44,82 @@ impl ServerWarmup {
         }
     }
 
-    /// Waits until a list is as complete as it can be soon; returns at once without a warm-up.
-    pub(crate) fn settled(&self, profile: &Arc<ActiveProfile>) -> impl Future<Output = ()> + use<> {
-        let settled = self.0.lock().as_ref().map(|run| run.settled(profile));
+    /// Waits until every server has listed its tools or failed, for at most `limit` after the start of the
+    /// warm-up; returns at once without a warm-up. Later additions are sent as changes.
+    ///
+    /// Servers with a last known listing are not waited for.
+    pub(crate) fn settled(
+        &self,
+        profile: &Arc<ActiveProfile>,
+        limit: Duration,
+    ) -> impl Future<Output = ()> + use<> {
+        let started_at = self.0.lock().as_ref().map(|run| run.started_at);
+        let profile = Arc::clone(profile);
         async move {
-            if let Some(settled) = settled {
-                settled.await;
+            if let Some(started_at) = started_at
+                && has_pending_servers(&profile)
+            {
+                let view = profile.view();
+                let is_included = |toolbox: &_| view.has_toolbox(toolbox);
+                profile.runtime.wait_until_listed(limit, started_at + limit, is_included).await;
+            }
+        }
+    }
+
+    /// Waits for servers, so that a client gets their instructions in its handshake. Once a server can be used, the
+    /// others are not waited for any longer than [`HANDSHAKE_GRACE`], so that none delays its calls.
+    pub(crate) fn settled_for_handshake(
+        &self,
+        profile: &Arc<ActiveProfile>,
+        client: &ClientDescription,
+        era: Era,
+    ) -> impl Future<Output = ()> + use<> {
+        let limit = match era {
+            Era::Session => list_limit(profile, client),
+            Era::Stateless => list_limit(profile, client).min(DISCOVER_TIMEOUT),
+        };
+        let (settled, profile) = (self.settled(profile, limit), Arc::clone(profile));
+        async move {
+            tokio::select! {
+                () = settled => {}
+                () = usable_after_grace(&profile) => {}
             }
         }
     }
 }
 
-/// A warm-up in progress.
-struct WarmupRun {
-    started: Instant,
-    progress: watch::Receiver<WarmupProgress>,
-    _work: AbortOnDropHandle<()>,
+/// Waits until a tool is known, and for at least [`HANDSHAKE_GRACE`].
+async fn usable_after_grace(profile: &ActiveProfile) {
+    time::sleep(HANDSHAKE_GRACE).await;
+    let mut catalogues = profile.runtime.catalogue_changes();
+    while profile.tools(&profile.runtime.catalogue()).is_empty() && catalogues.changed().await.is_ok() {}
 }
 
-/// Progress of a warm-up.
-#[derive(Clone, Copy, Default)]
-struct WarmupProgress {
-    is_done: bool,
-    /// Time at which a server last started.
-    last_started: Option<Instant>,
+/// A warm-up in progress.
+struct WarmupRun {
+    started_at: Instant,
+    _work: AbortOnDropHandle<()>,
 }
 
 impl WarmupRun {
     /// Starts all servers of a profile.
     fn start(profile: &Arc<ActiveProfile>) -> Self {
-        let (sender, progress) = watch::channel(WarmupProgress::default());
-        let mut catalogues = profile.runtime.catalogue_changes();
         let profile = Arc::clone(profile);
         let work = tokio::spawn(async move {
-            let caller = profile.caller(SessionMode::AllOpen);
-            let toolboxes = profile.toolboxes();
-            let opening = join_all(toolboxes.iter().map(|toolbox| caller.open(toolbox.name.as_str())));
-            let watching = async {
-                while catalogues.changed().await.is_ok() {
-                    sender.send_modify(|progress| progress.last_started = Some(Instant::now()));
-                }
-                std::future::pending::<()>().await;
-            };
-            let opened = tokio::select! {
-                opened = opening => opened,
-                () = watching => return,
-            };
-            for (toolbox, opened) in toolboxes.iter().zip(opened) {
-                if let Err(error) = opened {
-                    tracing::warn!(toolbox = %toolbox.name, %error, "Cannot open toolbox.");
-                }
-            }
-            sender.send_modify(|progress| progress.is_done = true);
+            let view = profile.view();
+            profile.runtime.open_servers(|toolbox| view.has_toolbox(toolbox)).await;
         });
-        Self { started: Instant::now(), progress, _work: AbortOnDropHandle::new(work) }
+        Self { started_at: Instant::now(), _work: AbortOnDropHandle::new(work) }
     }
+}
 
-    /// Waits until the list is as complete as it can be soon; later additions are sent as changes.
-    ///
-    /// Servers with a cached listing are not waited for. Nor are servers that take much longer than the
-    /// others, so that a hanging one does not delay the list.
-    fn settled(&self, profile: &Arc<ActiveProfile>) -> impl Future<Output = ()> + use<> {
-        let (started, mut progress, profile) = (self.started, self.progress.clone(), Arc::clone(profile));
-        async move {
-            loop {
-                let WarmupProgress { is_done, last_started } = *progress.borrow_and_update();
-                if is_done || !has_pending_servers(&profile) {
-                    return;
-                }
-                let limit = match last_started {
-                    Some(at) => at + (at.duration_since(started) / GRACE_DIVISOR).max(MIN_GRACE),
-                    None => started + STARTUP_TIMEOUT,
-                };
-                match time::timeout_at(limit, progress.changed()).await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(_)) | Err(_) => return,
-                }
-            }
-        }
-    }
+/// Returns the maximum wait of a client's list: that of the settings, or less if the client waits less.
+pub(crate) fn list_limit(profile: &ActiveProfile, client: &ClientDescription) -> Duration {
+    let configured = profile.runtime.settings().list_timeout.into();
+    let name = client.info.as_ref().and_then(|info| info.get("name"));
+    let name = name.as_ref().and_then(RawJson::text).unwrap_or_default();
+    let known = CLIENT_TIMEOUTS.iter().find(|(client, _)| name.starts_with(client));
+    known.map_or(configured, |(_, timeout)| configured.min(timeout.mul_f64(CLIENT_TIMEOUT_SHARE)))
 }
 
 /// Returns `true` if a server with unknown tools may report them soon.

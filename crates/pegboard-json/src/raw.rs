@@ -208,6 +208,26 @@ impl RawJson {
         found
     }
 
+    /// Returns the bytes of the members with these names, in one pass. Of several members with a name, the first
+    /// is returned.
+    ///
+    /// ```
+    /// use pegboard_json::RawJson;
+    ///
+    /// let raw = RawJson::parse(r#"{"a": 1, "b": 2}"#.into()).unwrap();
+    /// assert_eq!(raw.peek_all(["b", "c"]), [Some(&b"2"[..]), None]);
+    /// ```
+    pub fn peek_all<const N: usize>(&self, names: [&str; N]) -> [Option<&[u8]>; N] {
+        let mut found = [None; N];
+        for (key, value) in self.spans() {
+            let slot = names.iter().zip(&mut found).find(|(name, _)| self.has_name(&key, name));
+            if let Some((_, slot @ None)) = slot {
+                *slot = Some(&self.bytes[value]);
+            }
+        }
+        found
+    }
+
     /// Returns the spans of the members, recorded or scanned.
     fn spans(&self) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
         let recorded = self.members.iter().flat_map(|spans| spans.iter());

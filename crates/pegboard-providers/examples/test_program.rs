@@ -38,7 +38,7 @@ mod linux {
                 let program = arguments.iter().skip_while(|argument| *argument != "--");
                 let _ = pegboard_providers::process::supervise(program.map(Into::into));
             }
-            "gateway" => block_on(run_gateway()),
+            "gateway" => block_on(run_gateway(&arguments[1])),
             "server" => block_on(serve()),
             "echo" => std::io::stdin().lines().for_each(|line| println!("{}", line.unwrap())),
             "environment" => std::env::vars().for_each(|(name, value)| println!("{name}={value}")),
@@ -138,13 +138,13 @@ mod linux {
         assert!(lines.any(|line| line.unwrap() == "ready"), "{role} did not start");
     }
 
-    /// Starts a supervised server with children of its own.
-    async fn run_gateway() {
+    /// Starts a supervised program with a role.
+    async fn run_gateway(role: &str) {
         let program = std::env::current_exe().unwrap();
         let mark = "PEGBOARD_TEST_MARK";
         let spec = CommandSpec {
             program: ServerProgram {
-                args: vec!["hostile".to_owned()],
+                args: vec![role.to_owned()],
                 env: [(mark.to_owned(), Secret::new(std::env::var(mark).unwrap()))].into_iter().collect(),
                 ..ServerProgram::new(program.to_str().unwrap())
             },

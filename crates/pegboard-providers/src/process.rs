@@ -10,8 +10,9 @@
 //!
 //! - **With a supervisor** ([`SupervisorCommand`]), a process between this one and the program, nothing is
 //!   left: neither children with sessions of their own, nor anything after this process is killed with
-//!   SIGKILL. Only a program that kills its supervisor falls back to the other case. This requires Linux; on
-//!   other Unix systems the supervisor works by process groups.
+//!   SIGKILL. If its supervisor is killed as well, the program is, too; only its children with sessions of
+//!   their own are missed then. This requires Linux; on other Unix systems the supervisor works by process
+//!   groups.
 //! - **Without one** it is best effort. Children with sessions of their own and no parent left are missed. If
 //!   this process is killed with SIGKILL, programs that do not exit when their stdin closes keep running.
 
@@ -20,6 +21,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use pegboard_core::server_log::ServerLog;
 use tokio::sync::{SetOnce, oneshot, watch};
+use tokio_util::sync::CancellationToken;
 
 pub use self::command::{CommandSpec, GracePeriods, SpawnError, SupervisorCommand};
 pub use self::exit::ProcessExit;
@@ -55,6 +57,8 @@ mod waiter;
 #[derive(Debug)]
 pub struct Process {
     exited: watch::Receiver<Option<ProcessExit>>,
+    /// Cancelled when the program has closed its stdin.
+    stdin_closed: CancellationToken,
     pid: Arc<SetOnce<u32>>,
     tail: Arc<Mutex<StderrTail>>,
     /// Dropping it starts the shutdown.
@@ -109,8 +113,8 @@ impl Process {
     /// Starts a program.
     ///
     /// Problems that can be detected beforehand are errors: a program that is missing or not executable, a
-    /// missing directory. Under a supervisor, a program that cannot be executed after all exits without a
-    /// code, and the reason is in [`stderr_tail`](Self::stderr_tail).
+    /// missing directory. Under a supervisor, a program that cannot be executed after all exits, and the reason
+    /// is in [`stderr_tail`](Self::stderr_tail).
     ///
     /// ```
     /// use pegboard_core::settings::mcp::ServerProgram;
@@ -144,7 +148,9 @@ impl Process {
         };
         #[cfg(not(unix))]
         let started = direct::start(&plan)?;
-        Ok(ProcessWaiter::spawn(started, spec.grace, LineForwarder::new(log, spec.redactor())))
+        let forwarder = LineForwarder::new(log, spec.redactor());
+        ProcessWaiter::spawn(started, spec.grace, forwarder)
+            .map_err(|error| SpawnError::Refused { command: spec.program.command.clone(), error })
     }
 
     /// Returns a receiver of the exit, set as soon as the program has exited, even if its pipes are still
@@ -153,6 +159,12 @@ impl Process {
     /// By then its stderr is in [`stderr_tail`](Self::stderr_tail).
     pub fn exited(&self) -> watch::Receiver<Option<ProcessExit>> {
         self.exited.clone()
+    }
+
+    /// Returns a token that is cancelled when the program closes its stdin, as it does when it exits. On Windows
+    /// it never is.
+    pub fn stdin_closed(&self) -> CancellationToken {
+        self.stdin_closed.clone()
     }
 
     /// Returns the end of the program's stderr, with control characters made visible.
@@ -179,7 +191,7 @@ impl Process {
     ///
     /// The shutdown continues if the future is dropped.
     pub async fn shut_down(self) -> ShutdownOutcome {
-        let Self { exited, pid, stop_on_drop, ended, tail: _ } = self;
+        let Self { exited, pid, stop_on_drop, ended, stdin_closed: _, tail: _ } = self;
         drop(stop_on_drop);
         ended.await.unwrap_or_else(|_| {
             // The runtime is shutting down: everything was killed without a check for survivors.

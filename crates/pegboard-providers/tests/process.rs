@@ -19,7 +19,7 @@ use pegboard_providers::process::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
 
 /// Time limit for every wait, generous enough for a busy machine.
@@ -476,24 +476,51 @@ fn parent_of(pid: u32) -> u32 {
     status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap().trim().parse().unwrap()
 }
 
+/// Starts a gateway with a program of this role, and waits until it is ready or a time has passed.
+async fn start_gateway(role: &str, mark: &Mark, limit: Duration) -> Child {
+    let mut gateway = Command::new(test_program())
+        .args(["gateway", role])
+        .env(MARK, &mark.0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(gateway.stdout.take().unwrap()).lines();
+    let ready = async { while lines.next_line().await.unwrap().is_some_and(|line| line != "ready") {} };
+    let _ = timeout(limit, ready).await;
+    gateway
+}
+
+/// Returns the delay of an attempt to kill a gateway: before, during or after the start of its program.
+fn delay_of(attempt: u64) -> Duration {
+    if attempt % 4 == 3 { TEST_TIMEOUT } else { Duration::from_millis(attempt * attempt % 97) }
+}
+
 #[tokio::test]
 async fn killing_the_gateway_leaves_no_processes() {
-    // Before, during and after the start of the server and its children.
     for attempt in 0..20_u64 {
         let mark = Mark::new();
-        let mut gateway = Command::new(test_program())
-            .arg("gateway")
-            .env(MARK, &mark.0)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(gateway.stdout.take().unwrap()).lines();
-        let ready = async { while lines.next_line().await.unwrap().is_some_and(|line| line != "ready") {} };
-        let delay =
-            if attempt % 4 == 3 { TEST_TIMEOUT } else { Duration::from_millis(attempt * attempt % 97) };
-        let _ = timeout(delay, ready).await;
+        let mut gateway = start_gateway("hostile", &mark, delay_of(attempt)).await;
+        gateway.kill().await.unwrap();
+        mark.assert_gone_within(END_TIMEOUT).await;
+    }
+}
+
+#[tokio::test]
+async fn killing_the_gateway_with_its_supervisors_leaves_no_program() {
+    for attempt in 0..20_u64 {
+        let mark = Mark::new();
+        let mut gateway = start_gateway("stubborn", &mark, delay_of(attempt)).await;
+        let is_ours = |pid: &u32| {
+            let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            command
+                .split(|byte| *byte == 0)
+                .any(|argument| [&b"gateway"[..], b"supervisor"].contains(&argument))
+        };
+        for pid in mark.running().into_iter().filter(is_ours) {
+            let _ = kill_process(to_pid(pid), Signal::KILL);
+        }
         gateway.kill().await.unwrap();
         mark.assert_gone_within(END_TIMEOUT).await;
     }

@@ -220,7 +220,7 @@ fn server_state(toolbox: &str, server: &str, state: &ServerState) {
         ServerState::Idle => log_state!(info, "server is idle"),
         ServerState::Starting => log_state!(info, "server is starting"),
         ServerState::Ready => log_state!(info, "server is ready"),
-        ServerState::Restarting { attempt } => log_state!(warn, attempt, "server exited; restarting"),
+        ServerState::Restarting { attempt } => log_state!(warn, attempt, "server disconnected; reconnecting"),
         ServerState::NeedsLogin { fix } => log_state!(warn, "server requires login: {}", Sanitized(fix)),
         ServerState::Failed { .. } => {
             let why = state.reason().unwrap_or_default();

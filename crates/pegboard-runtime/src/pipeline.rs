@@ -16,7 +16,7 @@ pub(crate) use cache::{CacheLayer, SingleFlight};
 pub(crate) use execute::ExecuteLayer;
 pub(crate) use output_limit::OutputLimitLayer;
 pub(crate) use queue::QueueLayer;
-pub(crate) use timeout::TimeoutLayer;
+pub(crate) use timeout::{TimeoutLayer, start_limit};
 
 /// The layer order. The output limit is outside the cache, so that complete answers are cached; the cache is
 /// outside the queue, so that a hit takes no slot; the timeout is inside the queue, so that waiting does not

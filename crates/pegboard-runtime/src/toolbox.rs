@@ -1,13 +1,14 @@
 //! Toolboxes: groups of servers that are opened together.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use futures_util::future::join_all;
 use futures_util::stream;
 use indexmap::IndexMap;
-use parking_lot::Mutex;
+use pegboard_core::call::ToolRef;
 use pegboard_core::error::{CallError, NotFound};
 use pegboard_core::id::{ServerName, ToolId, ToolboxName};
 use pegboard_core::owner::OwnerScope;
@@ -229,10 +230,33 @@ impl Toolboxes {
         let mut progress = ListingProgress::default();
         for server in included.flat_map(|(_, contents)| contents.servers.values()) {
             let offer = server.offer.borrow();
-            progress.has_unlisted_server |= offer.tools.is_empty() && server.is_unopened();
+            progress.has_unlisted_server |= server.is_unlisted();
             progress.is_partial |= offer.is_partial;
         }
         progress
+    }
+
+    /// Opens all servers of the accepted toolboxes.
+    pub(crate) async fn open_servers(&self, n_at_once: usize, is_included: impl Fn(&ToolboxName) -> bool) {
+        let included = self.0.iter().filter(|(name, _)| is_included(name));
+        let servers = included.flat_map(|(_, contents)| contents.servers.values());
+        let opening: Vec<_> = servers.map(ToolboxServer::open).collect();
+        // A failure is the state of its server.
+        stream::iter(opening).buffer_unordered(n_at_once).for_each(async |_opened| {}).await;
+    }
+
+    /// Waits until the servers of the accepted toolboxes have listed their tools or failed: each for at most
+    /// `limit` after its first start, and all until the deadline.
+    pub(crate) async fn wait_until_listed(
+        &self,
+        limit: Duration,
+        deadline: Instant,
+        is_included: impl Fn(&ToolboxName) -> bool,
+    ) {
+        let included = self.0.iter().filter(|(name, _)| is_included(name));
+        let servers = included.flat_map(|(_, contents)| contents.servers.values());
+        let unlisted = servers.filter(|server| server.is_unlisted());
+        join_all(unlisted.map(|server| server.wait_until_opened(limit, deadline))).await;
     }
 
     /// Opens all servers of a toolbox concurrently.
@@ -319,6 +343,19 @@ impl Toolboxes {
         (likely, others)
     }
 
+    /// Returns the server to which a tool probably belongs, with its name: that of its id, or the longest name
+    /// in the name of the tool. For time limits and error messages only.
+    pub(crate) fn likely_server(&self, tool: &ToolRef) -> Option<(&ServerName, &ToolboxServer)> {
+        match tool {
+            ToolRef::Id(id) => self.0.get(&id.toolbox)?.servers.get_key_value(&id.server),
+            ToolRef::Name(tool) => {
+                let servers = self.0.values().flat_map(|contents| &contents.servers);
+                let named = servers.filter(|(name, _)| tool.contains(name.as_str()));
+                named.max_by_key(|(name, _)| name.as_str().len())
+            }
+        }
+    }
+
     /// Returns the unavailable server to which a tool of this name would belong; used for error messages
     /// only.
     pub(crate) fn unavailable_server(
@@ -379,6 +416,11 @@ impl ToolboxServer {
         *self.state.borrow() == ServerState::Ready
     }
 
+    /// Returns `true` while it is being started on demand.
+    pub(crate) fn is_starting(&self) -> bool {
+        *self.state.borrow() == ServerState::Starting
+    }
+
     /// Opens the server and reports the time taken.
     pub(crate) async fn open_timed(&self, id: &ServerId) -> ServerStart {
         let started_at = Instant::now();
@@ -394,7 +436,29 @@ impl ToolboxServer {
 
     /// Returns `true` if it has not listed its tools yet.
     fn is_unopened(&self) -> bool {
-        matches!(*self.state.borrow(), ServerState::Idle | ServerState::Starting)
+        is_before_listing(&self.state.borrow())
+    }
+
+    /// Returns `true` if it may list its tools soon, and none are known from a previous run.
+    fn is_unlisted(&self) -> bool {
+        self.offer.borrow().tools.is_empty() && self.is_unopened() && !self.opening.last.borrow().has_failed()
+    }
+
+    /// Waits until it is open or has failed, for at most `limit` after its first start and until the deadline.
+    async fn wait_until_opened(&self, limit: Duration, deadline: Instant) {
+        let (mut state, mut attempts) = (self.state.clone(), self.opening.last.subscribe());
+        let deadline = match self.opening.first.get() {
+            Some(first) => deadline.min(*first + limit),
+            None => deadline,
+        };
+        let opened = async {
+            // The end of a channel is the end of the server.
+            tokio::select! {
+                _ = state.wait_for(|state| !is_before_listing(state)) => {}
+                _ = attempts.wait_for(OpenAttempt::has_failed) => {}
+            }
+        };
+        let _ = time::timeout_at(deadline, opened).await;
     }
 
     /// Opens the server. Concurrent callers share one attempt and its result.
@@ -407,6 +471,7 @@ impl ToolboxServer {
         if let Some(result) = self.opening.result_after(seen) {
             return result;
         }
+        self.opening.first.get_or_init(Instant::now);
         let result = time::timeout(OPEN_TIMEOUT, self.provider.open()).await.unwrap_or_else(|_| {
             let reason = format!("initialization timed out after {}s", OPEN_TIMEOUT.as_secs());
             Err(CallError::ServerUnavailable { reason })
@@ -417,26 +482,47 @@ impl ToolboxServer {
     }
 }
 
+/// Returns `true` in the states of a server that may list its tools soon.
+fn is_before_listing(state: &ServerState) -> bool {
+    matches!(state, ServerState::Idle | ServerState::Starting)
+}
+
 /// Attempts to open a server, one at a time.
 #[derive(Default)]
 struct OpenAttempts {
+    /// Time of the first attempt.
+    first: OnceLock<Instant>,
     lock: tokio::sync::Mutex<()>,
-    last: Mutex<(u64, Option<Result<(), CallError>>)>,
+    last: watch::Sender<OpenAttempt>,
+}
+
+/// The last attempt to open a server that has ended.
+#[derive(Default)]
+struct OpenAttempt {
+    number: u64,
+    result: Option<Result<(), CallError>>,
+}
+
+impl OpenAttempt {
+    fn has_failed(&self) -> bool {
+        matches!(self.result, Some(Err(_)))
+    }
 }
 
 impl OpenAttempts {
     fn n_done(&self) -> u64 {
-        self.last.lock().0
+        self.last.borrow().number
     }
 
     /// Returns the result of an attempt that ended after attempt number `seen`.
     fn result_after(&self, seen: u64) -> Option<Result<(), CallError>> {
-        let last = self.last.lock();
-        if last.0 > seen { last.1.clone() } else { None }
+        let last = self.last.borrow();
+        if last.number > seen { last.result.clone() } else { None }
     }
 
     fn record(&self, result: &Result<(), CallError>) {
-        let mut last = self.last.lock();
-        *last = (last.0 + 1, Some(result.clone()));
+        self.last.send_modify(|last| {
+            *last = OpenAttempt { number: last.number + 1, result: Some(result.clone()) };
+        });
     }
 }

@@ -14,7 +14,7 @@ mod slots;
 mod time;
 mod usage_counter;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -65,35 +65,52 @@ pub struct Database {
 /// Status of a file that is opened in the background.
 #[derive(Debug, Default)]
 struct FileStatus {
+    /// Path of a file that is replaced if it is damaged.
+    replaceable: Option<PathBuf>,
     /// Reason why the file is not used.
     problem: OnceLock<StoreError>,
+    /// The contents are checked before the next report of a problem.
     is_unchecked: AtomicBool,
+    /// The contents were checked because a job has met damage.
+    is_suspect: AtomicBool,
 }
 
 impl FileStatus {
     /// Opens the file, or a database in memory if that fails.
-    fn open(&self, path: &Path) -> Connection {
-        match file::open(path, IntegrityCheck::AfterCrash) {
+    fn open(&self, path: &Path, check: IntegrityCheck) -> Connection {
+        match file::open_or_replace(path, check) {
             Ok(OpenFile { connection, is_unchecked }) => {
                 self.is_unchecked.store(is_unchecked, Ordering::Relaxed);
                 connection
             }
-            Err(error) => self.replace_file(error),
+            Err(error) => {
+                self.problem.get_or_init(|| error);
+                file::open_in_memory()
+            }
         }
     }
 
-    /// Checks the file if that is due, and no longer uses it if it is damaged.
+    /// Checks the file if that is due, and replaces it if it is damaged.
     fn check(&self, connection: &mut Connection) {
-        if self.is_unchecked.swap(false, Ordering::Relaxed)
-            && let Err(error) = file::check(connection)
-        {
-            *connection = self.replace_file(error);
+        if self.is_unchecked.swap(false, Ordering::Relaxed) && file::is_damaged(connection) {
+            self.reopen(connection);
         }
     }
 
-    fn replace_file(&self, problem: StoreError) -> Connection {
-        self.problem.get_or_init(|| problem);
-        file::open_in_memory()
+    /// Replaces the file if a job has found it damaged.
+    fn handle_damage(&self, connection: &mut Connection) {
+        if !self.is_suspect.swap(true, Ordering::Relaxed) {
+            self.reopen(connection);
+        }
+    }
+
+    /// Opens the file again, or the one that takes its place if it is damaged.
+    fn reopen(&self, connection: &mut Connection) {
+        if let Some(path) = &self.replaceable {
+            // Closed first, so that the file can be renamed.
+            drop(std::mem::replace(connection, file::open_in_memory()));
+            *connection = self.open(path, IntegrityCheck::AtOpen);
+        }
     }
 }
 
@@ -119,12 +136,15 @@ impl Database {
         Ok(Self { engine: DatabaseEngine::File(jobs), limits, file: Arc::default() })
     }
 
-    /// Opens the database at a path in the background. If it cannot be opened, state is kept in memory, and
-    /// [`problem`](Self::problem) returns the reason.
+    /// Opens the database at a path in the background.
+    ///
+    /// A damaged file is renamed, which is logged, and a new one is begun. If the file cannot be used for
+    /// another reason, state is kept in memory, and [`problem`](Self::problem) returns the reason.
     pub fn open_in_background(path: &Path, limits: DatabaseLimits) -> Self {
-        let file = Arc::<FileStatus>::default();
-        let (path, opening) = (path.to_owned(), Arc::clone(&file));
-        match start(move || opening.open(&path)) {
+        let path = path.to_owned();
+        let file = Arc::new(FileStatus { replaceable: Some(path.clone()), ..FileStatus::default() });
+        let opening = Arc::clone(&file);
+        match start(move || opening.open(&path, IntegrityCheck::AfterCrash)) {
             Ok(jobs) => Self { engine: DatabaseEngine::File(jobs), limits, file },
             Err(error) => {
                 file.problem.get_or_init(|| error);
@@ -201,14 +221,19 @@ impl Database {
                 DatabaseEngine::Memory(connection) => return run_in_memory(connection, work),
             };
             let (answer, answered) = oneshot::channel();
+            let file = Arc::clone(&self.file);
             let job: DatabaseJob = Box::new(move |connection| {
                 let is_skipped = match if_abandoned {
                     AbandonedJob::Skip => answer.is_closed(),
                     AbandonedJob::Finish => false,
                 };
                 if !is_skipped {
+                    let result = work(connection);
+                    if matches!(&result, Err(JobError::Engine(error)) if file::is_damage(error)) {
+                        file.handle_damage(connection);
+                    }
                     // The caller may have stopped waiting meanwhile.
-                    drop(answer.send(work(connection).map_err(StoreError::from)));
+                    drop(answer.send(result.map_err(StoreError::from)));
                 }
             });
             jobs.send(job).await.map_err(|_| thread_ended())?;

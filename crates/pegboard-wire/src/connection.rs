@@ -578,6 +578,7 @@ async fn dispatch(
                 let _ =
                     outbound.send(Letter::new(Message::response(malformed.id, Err(*malformed.error)))).await;
             }
+            TransportEvent::UnreadableResponse { error } => strong.fail_only_request(error),
             TransportEvent::Skipped => increment(&strong.malformed),
             TransportEvent::RequestFailed { id, error } => strong.complete(&id, Err(error.into())),
             TransportEvent::EndOfInput => has_ended = true,
@@ -747,6 +748,20 @@ impl ConnectionShared {
         match pending {
             Some(pending) => pending.slot.finish(result),
             None => increment(&self.stray_responses),
+        }
+    }
+
+    /// Fails the pending request if there is only one, because of a response that names none.
+    fn fail_only_request(&self, error: TransportError) {
+        increment(&self.malformed);
+        let mut table = self.table();
+        if let &[id] = table.pending.keys().take(2).collect::<Vec<_>>().as_slice() {
+            let id = *id;
+            let pending = table.pending.remove(&id);
+            drop(table);
+            if let Some(pending) = pending {
+                pending.slot.finish(Err(error.into()));
+            }
         }
     }
 

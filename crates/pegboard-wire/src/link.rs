@@ -15,7 +15,8 @@ use tokio::time;
 
 use crate::http::client::send_order::MessageTurn;
 use crate::http::client::{HttpDispatcher, HttpTransport};
-use crate::message::{Frame, Id, InvalidMessage, Message};
+use crate::message::outline::{AnsweredRequest, MessageOutline};
+use crate::message::{Frame, Id, InvalidMessage, Message, code};
 
 mod traced;
 
@@ -114,6 +115,11 @@ pub enum TransportEvent {
         /// The cause.
         error: TransportError,
     },
+    /// A response that cannot be read and names no request. It fails the pending request, if there is only one.
+    UnreadableResponse {
+        /// The problem.
+        error: TransportError,
+    },
     /// Malformed input, already skipped.
     Skipped,
     /// The peer closed its sending side, but may still read.
@@ -131,6 +137,12 @@ pub enum TransportError {
     /// An operating system or network error.
     #[error("{what}")]
     Failed {
+        /// Description of the failure.
+        what: String,
+    },
+    /// No connection could be made, so that nothing was sent.
+    #[error("{what}")]
+    Unreachable {
         /// Description of the failure.
         what: String,
     },
@@ -156,6 +168,14 @@ impl TransportError {
     /// Creates an operating system or network error.
     pub fn failed(what: impl fmt::Display) -> Self {
         Self::Failed { what: what.to_string() }
+    }
+
+    /// Returns the error of a request that was sent before: an unreachable peer may have received it.
+    pub(crate) fn after_sending(self) -> Self {
+        match self {
+            Self::Unreachable { what } => Self::Failed { what },
+            sent => sent,
+        }
     }
 
     /// Creates a protocol violation error.
@@ -200,29 +220,57 @@ impl InputLimits {
     }
 }
 
-/// Converts a decoded frame into events, on transports where all requests share a stream.
-pub(crate) fn frame_events(
-    frame: Result<Frame, InvalidMessage>,
-    on_malformed: MalformedPolicy,
-) -> Vec<TransportEvent> {
-    let messages = match frame {
-        Ok(Frame::Single(message)) => vec![Ok(message)],
+/// Decodes a unit of input into events, on transports where all requests share a stream.
+pub(crate) fn input_events(input: &Bytes, limits: InputLimits) -> Vec<TransportEvent> {
+    let messages = match Message::decode_shared(input, limits.max_depth) {
+        // Nearly always.
+        Ok(Frame::Single(message)) => return vec![TransportEvent::Message(message)],
         Ok(Frame::Batch(messages)) => messages,
         Err(problem) => vec![Err(problem)],
     };
-    let event = |message: Result<Message, InvalidMessage>| match (message, on_malformed) {
+    let event = |message: Result<Message, InvalidMessage>| match (message, limits.on_malformed) {
         (Ok(message), _) => TransportEvent::Message(message),
         (Err(problem), MalformedPolicy::Reply) => TransportEvent::Malformed(problem),
         // The pending request with this id fails at once instead of waiting for ever.
         (Err(InvalidMessage { id: Some(id), has_method: false, error }), MalformedPolicy::Skip) => {
             TransportEvent::RequestFailed { id, error: TransportError::protocol(error.message) }
         }
-        (Err(problem), MalformedPolicy::Skip) => {
-            tracing::debug!(%problem, "Skipping malformed input.");
-            TransportEvent::Skipped
+        (Err(problem), MalformedPolicy::Skip) if problem.error.code == code::PARSE_ERROR => {
+            let answered = MessageOutline::of(input).and_then(MessageOutline::answered_request);
+            unreadable_response(answered, &problem)
         }
+        (Err(problem), MalformedPolicy::Skip) => skipped(&problem),
     };
     messages.into_iter().map(event).collect()
+}
+
+/// Returns the event for input that exceeds the size limit, by its beginning.
+pub(crate) fn oversized_response(head: &[u8], limit: usize) -> TransportEvent {
+    let answered = MessageOutline::of(head).and_then(MessageOutline::answered_request_if_large);
+    unreadable_response(answered, &too_large(limit))
+}
+
+/// Returns the description of a response that exceeds the size limit.
+pub(crate) fn too_large(limit: usize) -> String {
+    format!("the response exceeds {limit} bytes")
+}
+
+/// Returns the event for a response that cannot be read, or for input that is none.
+fn unreadable_response(answered: Option<AnsweredRequest>, problem: &dyn fmt::Display) -> TransportEvent {
+    match answered {
+        Some(AnsweredRequest::Known(id)) => {
+            TransportEvent::RequestFailed { id, error: TransportError::protocol(problem) }
+        }
+        Some(AnsweredRequest::Unknown) => {
+            TransportEvent::UnreadableResponse { error: TransportError::protocol(problem) }
+        }
+        None => skipped(problem),
+    }
+}
+
+fn skipped(problem: &dyn fmt::Display) -> TransportEvent {
+    tracing::debug!(%problem, "Skipping malformed input.");
+    TransportEvent::Skipped
 }
 
 /// Time limit for a transport to close.

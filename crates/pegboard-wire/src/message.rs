@@ -5,6 +5,7 @@ mod encode;
 mod error;
 mod id;
 pub(crate) mod outgoing;
+pub(crate) mod outline;
 
 use std::sync::Arc;
 
@@ -136,7 +137,12 @@ impl Message {
     /// ```
     #[expect(clippy::needless_pass_by_value, reason = "the messages keep parts of their input alive")]
     pub fn decode(bytes: Bytes, max_depth: usize) -> Result<Frame, InvalidMessage> {
-        decode::frame(&bytes, max_depth)
+        Self::decode_shared(&bytes, max_depth)
+    }
+
+    /// Decodes one message or a batch, without taking the input.
+    pub(crate) fn decode_shared(bytes: &Bytes, max_depth: usize) -> Result<Frame, InvalidMessage> {
+        decode::frame(bytes, max_depth)
     }
 
     /// Encodes the message, without line breaks outside the payload.

@@ -45,6 +45,11 @@ pub trait McpService: Send + Sync + 'static {
         self.describe(revision)
     }
 
+    /// Completes when the service can be described to a client. The handshake waits for it.
+    fn prepare(&self, _revision: Revision, _client: &ClientDescription) -> BoxFuture<'static, ()> {
+        ready(()).boxed()
+    }
+
     /// Returns extra `_meta` of the handshake answer for a client.
     fn extra_meta(&self, _client: &ClientDescription) -> Option<RawJson> {
         None

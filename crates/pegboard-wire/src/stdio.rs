@@ -10,9 +10,9 @@ use tokio::task::JoinHandle;
 use crate::connection::cancel_notification;
 use crate::link::{
     Arrival, CancelRequest, InputLimits, Letter, Link, MalformedPolicy, Port, TransportError, TransportEvent,
-    drain_cancels, frame_events, link,
+    drain_cancels, input_events, link, oversized_response,
 };
-use crate::message::{Id, InvalidMessage, Message, RpcError, code};
+use crate::message::{InvalidMessage, RpcError, code};
 
 mod process_streams;
 
@@ -72,25 +72,23 @@ async fn read(mut reader: impl AsyncRead + Unpin, arrivals: mpsc::Sender<Arrival
 
 /// Forwards the messages of a line; returns `false` if the receiver is gone.
 async fn deliver(line: InputLine, arrivals: &mpsc::Sender<Arrival>, limits: InputLimits) -> bool {
-    let frame = match line {
-        InputLine::Complete(bytes) => Message::decode(bytes, limits.max_depth),
-        InputLine::TooLong { head } if limits.on_malformed == MalformedPolicy::Skip => {
-            // The pending request fails, if the beginning of the line contains its id.
-            let error = TransportError::protocol(format!("the response exceeds {} bytes", limits.max_bytes));
-            let event = find_id(&head)
-                .map_or(TransportEvent::Skipped, |id| TransportEvent::RequestFailed { id, error });
-            return arrivals.send(Arrival::new(event)).await.is_ok();
+    let events = match (line, limits.on_malformed) {
+        (InputLine::Complete(bytes), _) => input_events(&bytes, limits),
+        (InputLine::TooLong { head }, MalformedPolicy::Skip) => {
+            vec![oversized_response(&head, limits.max_bytes)]
         }
-        InputLine::TooLong { .. } => Err(InvalidMessage {
-            id: None,
-            has_method: false,
-            error: Box::new(RpcError::new(
-                code::INVALID_REQUEST,
-                format!("Invalid request: a line exceeds {} bytes", limits.max_bytes),
-            )),
-        }),
+        (InputLine::TooLong { .. }, MalformedPolicy::Reply) => {
+            vec![TransportEvent::Malformed(InvalidMessage {
+                id: None,
+                has_method: false,
+                error: Box::new(RpcError::new(
+                    code::INVALID_REQUEST,
+                    format!("Invalid request: a line exceeds {} bytes", limits.max_bytes),
+                )),
+            })]
+        }
     };
-    for event in frame_events(frame, limits.on_malformed) {
+    for event in events {
         if arrivals.send(Arrival::new(event)).await.is_err() {
             return false;
         }
@@ -154,14 +152,6 @@ enum InputLine {
 
 /// Number of bytes kept of an oversized line.
 const LINE_PREFIX_BYTES: usize = 256;
-
-/// Finds the number after the first `"id":`.
-fn find_id(head: &[u8]) -> Option<Id> {
-    let at = memchr::memmem::find(head, br#""id":"#)? + br#""id":"#.len();
-    let digits = head[at..].trim_ascii_start();
-    let n_digits = digits.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    std::str::from_utf8(&digits[..n_digits]).ok()?.parse().ok().map(Id::Number)
-}
 
 impl LineSplitter {
     fn new(max_line: usize) -> Self {

@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, join_all};
 use parking_lot::Mutex;
@@ -28,6 +29,7 @@ use pegboard_runtime::{PlanChanges, Runtime, RuntimeBuilder, RuntimePlan, StartE
 use pegboard_stores::limits::{CacheLimits, DatabaseLimits};
 use pegboard_stores::memory;
 use pegboard_stores::sqlite::Database;
+use tokio::time;
 
 use crate::telemetry::{EventLogger, Telemetry};
 use agents::ModelResolver;
@@ -43,6 +45,8 @@ use reuse_cache::ReuseCache;
 
 /// Name of the database file in the state directory.
 pub const DATABASE: &str = "pegboard.db";
+/// Time limit for loading the last known listings.
+const LISTING_LOAD_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum number of secrets kept for redaction, newest first.
 const MAX_SECRETS: usize = 1_000;
 
@@ -275,7 +279,8 @@ impl ProviderFactory {
             plan = self.with_toolbox(plan, toolbox, &resolver, &mut listings).await;
         }
         if !self.has_no_listings.swap(false, Ordering::Relaxed) {
-            join_all(listings).await;
+            // Those of a locked database come later, or not at all.
+            let _ = time::timeout(LISTING_LOAD_TIMEOUT, join_all(listings)).await;
         }
         (plan, gateway)
     }

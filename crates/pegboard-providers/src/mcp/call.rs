@@ -1,5 +1,10 @@
 //! Tool calls and other requests to a server.
 
+use std::fmt::Display;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+
 use futures_util::future::FutureExt;
 use pegboard_core::call::{CallContext, ValidCall};
 use pegboard_core::client::{InputRequest, InputRequests};
@@ -99,6 +104,8 @@ fn with_trace_parent(context: &CallContext, custom: Option<&RawJson>) -> Option<
 pub(super) enum AttemptError {
     /// The server never received it; `reason` is the problem with the connection.
     NotDelivered { reason: CloseReason },
+    /// The server could not be reached, so it never received it. The connection may still work for others.
+    Unreachable { why: String },
     /// The server rejected it or does not know the session any more: some servers use the same status for
     /// both.
     Rejected(RequestError),
@@ -136,22 +143,23 @@ impl ServerHandle {
     /// Executes a call. It is sent once more if the server never received it, or if the connection was lost
     /// and repeating it is safe.
     pub(super) async fn execute(&self, call: &ServerCall<'_>) -> Result<RawJson, CallError> {
-        let live = self.ready().await?;
+        let live = match self.connection() {
+            Some(live) => live,
+            None => self.until_overdue(call.context, self.ready()).await?,
+        };
         let next = match self.attempt(&live, call).await {
             Ok(result) => return Ok(result),
             Err(AttemptError::NotDelivered { reason }) => {
                 live.request_close(reason);
-                Box::pin(self.next_connection(&live)).await?
+                Box::pin(self.until_overdue(call.context, self.next_connection(&live))).await?
             }
             Err(AttemptError::Rejected(_)) => {
-                // A new session would fail the calls of all others, so it is made only if necessary. Either
-                // way the server has not executed anything yet.
-                if Box::pin(is_responsive(live.client(), self.settings.health_probe)).await {
-                    live
-                } else {
-                    live.request_close(CloseReason::SessionExpired);
-                    Box::pin(self.next_connection(&live)).await?
-                }
+                Box::pin(self.until_overdue(call.context, self.renew(&live, CloseReason::SessionExpired)))
+                    .await?
+            }
+            Err(AttemptError::Unreachable { why }) => {
+                Box::pin(self.until_overdue(call.context, self.renew(&live, CloseReason::Lost { why })))
+                    .await?
             }
             Err(attempt_error)
                 if attempt_error.is_connection_loss() && call.retry_safety == RetrySafety::Safe =>
@@ -165,6 +173,33 @@ impl ServerHandle {
         };
         let result = Box::pin(self.attempt(&next, call)).await;
         result.map_err(|attempt_error| self.call_error(&next, call, attempt_error))
+    }
+
+    /// Waits for a connection, at most as long as the call may take. The start goes on without it.
+    async fn until_overdue(
+        &self,
+        context: &CallContext,
+        connecting: impl Future<Output = Result<LiveConnection, CallError>>,
+    ) -> Result<LiveConnection, CallError> {
+        let is_overdue = || context.tools.as_ref().is_some_and(|tools| tools.is_overdue());
+        let mut connecting = pin!(connecting);
+        poll_fn(|poll_context| match connecting.as_mut().poll(poll_context) {
+            // Polled once more when the time of the call is up.
+            Poll::Pending if is_overdue() => Poll::Ready(Err(self.still_starting())),
+            polled => polled,
+        })
+        .await
+    }
+
+    /// Returns the connection to use after the server has not accepted a request: the same one if it works. A
+    /// new one would fail the calls of all others, so it is made only if necessary. Either way the server has
+    /// not executed anything yet.
+    async fn renew(&self, live: &LiveConnection, reason: CloseReason) -> Result<LiveConnection, CallError> {
+        if is_responsive(live.client(), self.settings.health_probe).await {
+            return Ok(live.clone());
+        }
+        live.request_close(reason);
+        self.next_connection(live).await
     }
 
     /// Returns the connection to use after a loss: the same one if only this request was lost.
@@ -238,10 +273,13 @@ impl ServerHandle {
                 {
                     return Err(AttemptError::Rejected(failure));
                 }
+                Err(RequestError::Transport(TransportError::Unreachable { what })) if round == 0 => {
+                    return Err(AttemptError::Unreachable { why: what });
+                }
                 result => result.map_err(AttemptError::Failed)?,
             };
             if !result.is_object() {
-                return Err(tool_failure("the server's result is not an object"));
+                return Err(AttemptError::Final(self.invalid_result("it is not an object")));
             }
             let driver = TaskDriver { live, context, guard };
             if client.era() == Era::Session {
@@ -261,6 +299,14 @@ impl ServerHandle {
             }
         }
         Err(tool_failure("the server kept requiring input"))
+    }
+
+    /// Returns the error for a result that violates the protocol.
+    pub(super) fn invalid_result(&self, problem: impl Display) -> CallError {
+        let name = &self.settings.name;
+        CallError::Failed(ToolError::new(format_args!(
+            "MCP server '{name}' sent an invalid result: {problem}"
+        )))
     }
 
     fn options(&self, era: Era, call: &ServerCall<'_>) -> RequestOptions {
@@ -332,6 +378,11 @@ impl ServerHandle {
                 let reason = format!("MCP server '{name}' did not accept the {noun}");
                 return CallError::ServerUnavailable { reason };
             }
+            AttemptError::Unreachable { why } => {
+                live.in_flight().request_probe();
+                let reason = format!("MCP server '{name}' did not receive the {noun}: {why}");
+                return CallError::ServerUnavailable { reason };
+            }
         };
         match failure {
             RequestError::Rpc(error) => {
@@ -355,8 +406,15 @@ impl ServerHandle {
                 }
                 live.in_flight().request_probe();
                 let note = if call.method == CALL_METHOD { ". The tool may have run" } else { "" };
-                let reason = format!("MCP server '{name}' failed before it responded: {error}{note}");
-                CallError::Transport { reason }
+                let problem = match &error {
+                    // It has answered, so it has not gone away.
+                    TransportError::Protocol { what } => format!("sent an invalid response: {what}"),
+                    TransportError::Closed
+                    | TransportError::Failed { .. }
+                    | TransportError::Unreachable { .. }
+                    | TransportError::Status { .. } => format!("failed before it responded: {error}"),
+                };
+                CallError::Transport { reason: format!("MCP server '{name}' {problem}{note}") }
             }
         }
     }

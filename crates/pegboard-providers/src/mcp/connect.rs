@@ -126,7 +126,9 @@ impl From<TransportError> for ConnectorError {
         }
         let fix = match &error {
             TransportError::Closed => "Check the server's log: it closed the connection.",
-            TransportError::Failed { .. } => "Check that the server is running and that its URL is correct.",
+            TransportError::Failed { .. } | TransportError::Unreachable { .. } => {
+                "Check that the server is running and that its URL is correct."
+            }
             TransportError::Status { .. } => "Check the URL and the server's log.",
             TransportError::Protocol { .. } => "Check that it is an MCP server.",
         };

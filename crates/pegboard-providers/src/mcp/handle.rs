@@ -346,6 +346,14 @@ impl ServerHandle {
         with_stderr(&failure.why, stderr)
     }
 
+    /// Returns the error for a caller that cannot wait any longer for the start.
+    pub(super) fn still_starting(&self) -> CallError {
+        let name = &self.settings.name;
+        CallError::ServerUnavailable {
+            reason: format!("MCP server '{name}' is still starting. Call it again in a moment"),
+        }
+    }
+
     /// Returns the error for a caller that finds the server in this phase.
     pub(super) fn unavailable_error(&self, phase: &ServerPhase) -> CallError {
         let name = &self.settings.name;

@@ -210,7 +210,9 @@ impl Handler for InstanceRouter {
     fn call<'a>(&'a self, call: &'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>> {
         async move {
             let guard = self.route(call.context())?;
-            guard.instance.handle.execute(&ServerCall::call(call)).await.map(Output::result)
+            let handle = &guard.instance.handle;
+            let result = handle.execute(&ServerCall::call(call)).await?;
+            Output::from_server(result).map_err(|problem| handle.invalid_result(problem))
         }
         .boxed()
     }

@@ -1,5 +1,6 @@
 //! Connections to child processes over stdin and stdout.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,8 +17,8 @@ use crate::process::{
     CommandSpec, PidHandle, Process, ShutdownOutcome, SpawnError, StderrHandle, SupervisorCommand,
 };
 
-/// Time limit for the exit of a process that has closed its stdout: the exit usually follows, and gives a
-/// better reason.
+/// Time limit for the exit of a process that has closed its stdin or stdout: the exit usually follows, and gives
+/// a better reason.
 const EXIT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Connector for a child process that speaks MCP over stdin and stdout. Each start is a new process.
@@ -133,10 +134,21 @@ struct ProcessBackend(Process);
 
 impl Backend for ProcessBackend {
     fn exited(&mut self) -> BoxFuture<'_, String> {
-        let mut exited = self.0.exited();
+        let (mut exited, stdin_closed) = (self.0.exited(), self.0.stdin_closed());
         async move {
-            let exit = exited.wait_for(Option::is_some).await.ok().and_then(|exit| *exit);
-            exit.map_or_else(|| "the program exited".to_owned(), |exit| format!("the program {exit}"))
+            let mut exit = pin!(async move {
+                let exit = exited.wait_for(Option::is_some).await.ok().and_then(|exit| *exit);
+                exit.map_or_else(|| "the program exited".to_owned(), |exit| format!("the program {exit}"))
+            });
+            tokio::select! {
+                biased;
+                why = &mut exit => why,
+                // A program that does not read any more will not answer. Usually it has exited.
+                () = stdin_closed.cancelled() => match time::timeout(EXIT_TIMEOUT, exit).await {
+                    Ok(why) => why,
+                    Err(_elapsed) => "the program closed its standard input".to_owned(),
+                },
+            }
         }
         .boxed()
     }

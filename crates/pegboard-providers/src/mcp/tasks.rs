@@ -232,7 +232,9 @@ impl TaskDriver<'_> {
         state.n_failed += 1;
         let must_give_up = self.live.client().connection().is_closed() || state.n_failed >= MAX_POLL_FAILURES;
         match failure {
-            RequestError::Transport(TransportError::Failed { .. } | TransportError::Closed)
+            RequestError::Transport(
+                TransportError::Failed { .. } | TransportError::Unreachable { .. } | TransportError::Closed,
+            )
             | RequestError::Overloaded
                 if !must_give_up =>
             {

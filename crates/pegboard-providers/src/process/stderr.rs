@@ -3,11 +3,14 @@
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use pegboard_core::redact::Redactor;
 use pegboard_core::server_log::{LogStream, ServerLog};
 use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::task::coop;
+use tokio::time::{self, Instant};
 
 /// Maximum number of bytes kept.
 const MAX_TAIL_BYTES: usize = 64 * 1024;
@@ -15,6 +18,18 @@ const MAX_TAIL_BYTES: usize = 64 * 1024;
 const MAX_LINE_BYTES: usize = 32 * 1024;
 /// Maximum number of lines returned.
 const MAX_TAIL_LINES: usize = 100;
+/// Size of a read: the capacity of a pipe.
+const CHUNK_BYTES: usize = 64 * 1024;
+/// Time after which a rate limit starts anew.
+const RATE_WINDOW: Duration = Duration::from_millis(100);
+/// Maximum number of bytes that are read in a window without a pause.
+const MAX_UNPACED_BYTES: usize = 1024 * 1024;
+/// Pause after each read beyond that. A program can still write some 60 MB/s.
+const PACE: Duration = Duration::from_millis(1);
+/// Maximum number of bytes that are logged in a window.
+const MAX_LOGGED_BYTES: usize = 128 * 1024;
+/// Cost of a logged line beside its length.
+const LINE_OVERHEAD: usize = 128;
 
 /// Ring buffer of the last bytes of stderr.
 #[derive(Debug, Default)]
@@ -27,50 +42,108 @@ pub(super) fn lock(tail: &Mutex<StderrTail>) -> MutexGuard<'_, StderrTail> {
     tail.lock()
 }
 
-/// Reads stderr to its end, so that the program never blocks, and keeps the tail.
+/// Reads stderr to its end and keeps the tail. A flood slows down the program that writes it, and nothing else.
 pub(super) async fn read_stderr(
     mut pipe: impl AsyncRead + Unpin,
     tail: Arc<Mutex<StderrTail>>,
     mut forwarder: LineForwarder,
 ) {
-    let mut chunk = vec![0; 16 * 1024];
+    let mut chunk = vec![0; CHUNK_BYTES];
+    let mut flow = RateLimit::new(MAX_UNPACED_BYTES);
     while let Ok(n_bytes @ 1..) = pipe.read(&mut chunk).await {
+        let now = Instant::now();
         lock(&tail).push(&chunk[..n_bytes]);
-        forwarder.push(&chunk[..n_bytes]);
+        forwarder.push(&chunk[..n_bytes], now);
+        if flow.take(n_bytes, now) {
+            coop::consume_budget().await;
+        } else {
+            time::sleep(PACE).await;
+        }
     }
 }
 
-/// Writes chunks to a log, line by line.
+/// Limits an amount in each window of time.
+struct RateLimit {
+    max: usize,
+    used: usize,
+    since: Option<Instant>,
+}
+
+impl RateLimit {
+    fn new(max: usize) -> Self {
+        Self { max, used: 0, since: None }
+    }
+
+    /// Takes an amount; returns `false` once the limit of this window is exceeded.
+    fn take(&mut self, amount: usize, now: Instant) -> bool {
+        if self.since.is_none_or(|since| now.duration_since(since) >= RATE_WINDOW) {
+            (self.used, self.since) = (0, Some(now));
+        }
+        self.used = self.used.saturating_add(amount);
+        self.used <= self.max
+    }
+}
+
+/// Writes chunks to a log, line by line. Lines beyond a rate are dropped and counted.
 pub(super) struct LineForwarder {
     log: ServerLog,
     redactor: Redactor,
     /// Line without its end so far.
     partial_line: Vec<u8>,
+    rate: RateLimit,
+    /// Number of lines dropped since the last one that was written.
+    n_dropped: u64,
 }
 
 impl LineForwarder {
     /// Creates a forwarder that redacts each line.
     pub(super) fn new(log: ServerLog, redactor: Redactor) -> Self {
-        Self { log, redactor, partial_line: Vec::new() }
+        let rate = RateLimit::new(MAX_LOGGED_BYTES);
+        Self { log, redactor, partial_line: Vec::new(), rate, n_dropped: 0 }
     }
 
-    fn push(&mut self, chunk: &[u8]) {
-        for piece in chunk.split_inclusive(|byte| *byte == b'\n') {
-            let room = MAX_LINE_BYTES.saturating_sub(self.partial_line.len());
-            self.partial_line.extend_from_slice(&piece[..piece.len().min(room)]);
-            if piece.ends_with(b"\n") {
+    fn push(&mut self, mut chunk: &[u8], now: Instant) {
+        while let Some(end) = memchr::memchr(b'\n', chunk) {
+            let (line, rest) = chunk.split_at(end + 1);
+            if self.rate.take(self.partial_line.len() + line.len() + LINE_OVERHEAD, now) {
+                self.extend_line(line);
                 self.end_line();
+            } else {
+                self.partial_line.clear();
+                // The rate stays exceeded for this chunk, so its lines are only counted.
+                let n_lines = memchr::memchr_iter(b'\n', rest).count() as u64;
+                self.n_dropped += 1 + n_lines;
+                chunk = memchr::memrchr(b'\n', rest).map_or(rest, |end| &rest[end + 1..]);
+                break;
             }
+            chunk = rest;
         }
+        self.extend_line(chunk);
+    }
+
+    /// Appends to the line, up to its maximum length.
+    fn extend_line(&mut self, text: &[u8]) {
+        let room = MAX_LINE_BYTES.saturating_sub(self.partial_line.len());
+        self.partial_line.extend_from_slice(&text[..text.len().min(room)]);
     }
 
     fn end_line(&mut self) {
+        self.report_dropped();
         let line = String::from_utf8_lossy(&self.partial_line);
         let line = self.redactor.text(line.trim_end_matches(['\r', '\n']));
         if !line.trim().is_empty() {
             self.log.write(LogStream::Stderr, None, &printable_line(&line));
         }
         self.partial_line.clear();
+    }
+
+    /// Writes the number of dropped lines, if there are any.
+    fn report_dropped(&mut self) {
+        let n_dropped = std::mem::take(&mut self.n_dropped);
+        if n_dropped > 0 {
+            let report = format!("dropped {n_dropped} lines of standard error: too many at once");
+            self.log.write(LogStream::Supervisor, None, &report);
+        }
     }
 }
 
@@ -189,7 +262,7 @@ mod tests {
         let wide = "x".repeat(2 * MAX_LINE_BYTES);
         for chunk in ["one\ntw", "o\x1b[31m!\x1b[0m\r\n\n", "key s3cret-", "s3cret\n", &wide, "\n", "no end"]
         {
-            forwarder.push(chunk.as_bytes());
+            forwarder.push(chunk.as_bytes(), Instant::now());
         }
         drop(forwarder);
         let lines = log.last(usize::MAX);
@@ -197,6 +270,50 @@ mod tests {
         assert_eq!(texts[..3], ["one", "two!", "key [redacted]"]);
         assert!(texts[3].starts_with("xxx") && texts[3].len() < MAX_LINE_BYTES);
         assert_eq!(texts[4..], ["no end"]);
+    }
+
+    #[test]
+    fn lines_beyond_the_rate_are_dropped_and_counted() {
+        let log = ServerLog::default();
+        let mut forwarder = LineForwarder::new(log.clone(), Redactor::new([""; 0]));
+        let started = Instant::now();
+        let chunk = format!("{}\n", "x".repeat(1023)).repeat(64);
+        let mut n_lines = 0;
+        for _ in 0..100 {
+            forwarder.push(chunk.as_bytes(), started);
+            n_lines += 64;
+        }
+        forwarder.push(b"the rest of a line\nlast", started);
+        n_lines += 1;
+        let n_logged = log.last(usize::MAX).len() as u64;
+        assert!(n_logged > 50 && n_logged < 200, "{n_logged} lines were logged");
+        // In the next window there is room again.
+        forwarder.push(b" line\n", started + RATE_WINDOW);
+        let lines = log.last(2);
+        let expected = format!("dropped {} lines of standard error: too many at once", n_lines - n_logged);
+        assert_eq!([lines[0].text.as_str(), lines[1].text.as_str()], [expected.as_str(), "last line"]);
+        // The last ones are reported at the end.
+        forwarder.push(chunk.repeat(10).as_bytes(), started + RATE_WINDOW);
+        drop(forwarder);
+        assert!(log.last(1)[0].text.starts_with("dropped "), "{:?}", log.last(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_is_paced_and_a_burst_is_not() {
+        for (n_bytes, expected) in [(MAX_UNPACED_BYTES, 0), (MAX_UNPACED_BYTES + 50 * CHUNK_BYTES, 50)] {
+            let (mut writer, reader) = tokio::io::duplex(CHUNK_BYTES);
+            let tail = Arc::default();
+            let forwarder = LineForwarder::new(ServerLog::default(), Redactor::new([""; 0]));
+            let reading = tokio::spawn(read_stderr(reader, Arc::clone(&tail), forwarder));
+            let started_at = Instant::now();
+            let text = [vec![b'x'; n_bytes - 4], b"\nend".to_vec()].concat();
+            tokio::io::AsyncWriteExt::write_all(&mut writer, &text).await.unwrap();
+            drop(writer);
+            reading.await.unwrap();
+            let n_pauses = started_at.elapsed().as_millis();
+            assert!(n_pauses.abs_diff(expected) <= 2, "{n_pauses} pauses for {n_bytes} bytes");
+            assert!(lock(&tail).text().ends_with("end"));
+        }
     }
 
     #[test]

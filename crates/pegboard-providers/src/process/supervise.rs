@@ -1,12 +1,12 @@
 //! The supervisor process: runs one program, and exits when no process of it is left.
 //!
 //! On Linux the supervisor is a subreaper, so orphans become its children whatever their session. No process
-//! is left exactly when it has no children.
+//! is left exactly when it has no children. The program is killed if its supervisor is killed.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::OpenOptions;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
@@ -40,6 +40,10 @@ const SETUP_TIMEOUT: Duration = Duration::from_secs(10);
 /// and all its descendants are gone. It reaps all children of this process, so the process must not do
 /// anything else.
 ///
+/// On Linux it starts this program once more, with the same arguments up to the `--`. That process asks to be
+/// killed together with the supervisor and becomes the supervised program. A program with more privileges than
+/// its parent, such as a setuid one, cannot be killed so.
+///
 /// ```no_run
 /// use std::process::ExitCode;
 ///
@@ -52,6 +56,10 @@ pub fn supervise(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut arguments: Vec<OsString> = arguments.into_iter().collect();
     if arguments.first().is_some_and(|first| first == "--") {
         arguments.remove(0);
+    }
+    #[cfg(target_os = "linux")]
+    if let Some(supervisor) = exec::supervisor_of(&arguments) {
+        return spawn_failure_code(&exec::become_program(supervisor, &arguments[1..]));
     }
     // The caller may be inside a runtime, where no other may be entered.
     let thread = std::thread::spawn(move || run(&arguments));
@@ -78,15 +86,14 @@ fn run(arguments: &[OsString]) -> io::Result<ExitCode> {
         })
         .and_then(|setup| {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            let mut command = Command::new(program);
-            command.args(arguments);
-            runtime.block_on(supervise_program(control, command, setup))
+            runtime.block_on(supervise_program(control, program, arguments, setup))
         })
 }
 
 async fn supervise_program(
     control: UnixStream,
-    command: Command,
+    program: &OsStr,
+    arguments: &[OsString],
     setup: SupervisorSetup,
 ) -> io::Result<ExitCode> {
     let grace = setup.grace;
@@ -98,7 +105,7 @@ async fn supervise_program(
     control.set_nonblocking(true)?;
     let control = tokio::net::UnixStream::from_std(control)?;
     let dev_null = OpenOptions::new().write(true).open("/dev/null")?;
-    let program = match start(command, setup) {
+    let program = match start(program, arguments, setup.pipes) {
         Ok(program) => program,
         Err(error) => return Ok(spawn_failure_code(&error)),
     };
@@ -116,13 +123,72 @@ async fn supervise_program(
     Ok(supervision.exit.map_or(ExitCode::FAILURE, exit_code))
 }
 
-/// Starts the program in its own process group.
-fn start(mut command: Command, setup: SupervisorSetup) -> io::Result<u32> {
-    let [stdin, stdout, stderr] = setup.pipes;
+/// Starts the program in its own process group, on a thread that lives as long as this process: the
+/// parent-death signal of a process follows the thread that has started it.
+fn start(program: &OsStr, arguments: &[OsString], pipes: [OwnedFd; 3]) -> io::Result<u32> {
     // Inherited file descriptors are not for the program.
     close_fds::set_fds_cloexec_threadsafe(3, &[]);
-    let child = command.stdin(stdin).stdout(stdout).stderr(stderr).process_group(0).spawn()?;
-    Ok(child.id())
+    let [stdin, stdout, stderr] = pipes;
+    let spawn = |command: &mut Command| {
+        let [stdin, stdout, stderr] = [stdin.try_clone()?, stdout.try_clone()?, stderr.try_clone()?];
+        let child = command.stdin(stdin).stdout(stdout).stderr(stderr).process_group(0).spawn()?;
+        Ok(child.id())
+    };
+    #[cfg(target_os = "linux")]
+    if let Some(mut command) = exec::command()
+        && let Ok(program) = spawn(command.arg(program).args(arguments))
+    {
+        return Ok(program);
+    }
+    spawn(Command::new(program).args(arguments))
+}
+
+/// The process between the supervisor and the program, which becomes the program.
+#[cfg(target_os = "linux")]
+mod exec {
+    use std::ffi::{OsStr, OsString};
+    use std::io;
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+
+    use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
+
+    /// First argument of such a process, followed by the id of its supervisor. A supervised program has an
+    /// absolute path.
+    const EXEC_FOR: &str = "exec-for=";
+
+    /// Returns the command of such a process, which expects the program and its arguments. `None` if this
+    /// process was not started as a supervisor is.
+    pub(super) fn command() -> Option<Command> {
+        let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+        let separator = arguments.iter().position(|argument| argument == "--")?;
+        // The same program, even if its file has been replaced.
+        let mut command = Command::new("/proc/self/exe");
+        command.args(&arguments[..=separator]).arg(format!("{EXEC_FOR}{}", getpid()));
+        Some(command)
+    }
+
+    /// Returns the supervisor if this process was started by [`command`].
+    pub(super) fn supervisor_of(arguments: &[OsString]) -> Option<Pid> {
+        let supervisor = arguments.first().and_then(|first| first.to_str()?.strip_prefix(EXEC_FOR));
+        supervisor.and_then(|pid| Pid::from_raw(pid.parse().ok()?))
+    }
+
+    /// Replaces this process by the program, which is killed together with its supervisor; returns only on an
+    /// error.
+    pub(super) fn become_program(supervisor: Pid, arguments: &[OsString]) -> io::Error {
+        let Some((program, arguments)) = arguments.split_first() else {
+            return io::Error::other("missing program to run");
+        };
+        if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
+            return error.into();
+        }
+        // The supervisor may have been killed before it could be followed.
+        if getppid() != Some(supervisor) {
+            return io::Error::other("its supervisor was killed");
+        }
+        Command::new::<&OsStr>(program).args(arguments).exec()
+    }
 }
 
 /// Prints the error and returns the exit code that a shell would.

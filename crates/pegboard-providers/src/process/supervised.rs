@@ -20,6 +20,10 @@ use super::plan::SpawnPlan;
 use super::tree::ProcessTree;
 use super::waiter::{SpawnedProcess, WatchedProcess};
 
+/// Environment variable of a supervised program with an id of its own, by which its descendants are found if
+/// the supervisor is killed.
+const MARKER: &str = "PEGBOARD_SUPERVISED";
+
 /// A supervisor and its control socket. Dropping it makes the supervisor end everything.
 #[derive(Debug)]
 pub(super) struct SupervisedProcess {
@@ -27,6 +31,8 @@ pub(super) struct SupervisedProcess {
     control: tokio::net::UnixStream,
     received: BytesMut,
     pid: Arc<SetOnce<u32>>,
+    /// Value of [`MARKER`].
+    marker: String,
     /// Processes left by a supervisor that was killed.
     orphans: Option<ProcessTree>,
 }
@@ -55,6 +61,8 @@ fn try_start(
     control.set_nonblocking(true)?;
 
     let mut command = plan.command(&supervisor.program);
+    let marker = format!("{:032x}", rand::random::<u128>());
+    command.env(MARKER, &marker);
     command.args(&supervisor.arguments).arg("--").arg(&plan.program).args(&plan.spec.program.args);
     // The supervisor's own messages go to the stderr of the program.
     command.stdin(OwnedFd::from(child_control)).stdout(Stdio::null()).stderr(child_stderr);
@@ -69,6 +77,7 @@ fn try_start(
         control,
         received: BytesMut::new(),
         pid: Arc::clone(&pid),
+        marker,
         orphans: None,
     };
     Ok(SpawnedProcess { stdin, stdout, stderr, pid, watched: WatchedProcess::Supervised(supervised) })
@@ -98,7 +107,8 @@ impl SupervisedProcess {
 
     /// Takes over after the supervisor was killed: its processes are looked up and killed.
     async fn supervisor_lost(&mut self) -> ProcessExit {
-        self.orphans = self.pid.get().map(|&pid| ProcessTree::rooted_at(pid));
+        let tree = |&pid: &u32| ProcessTree::rooted_at(pid).with_marker(MARKER, &self.marker);
+        self.orphans = self.pid.get().map(tree);
         self.kill().await;
         ProcessExit::UNKNOWN
     }

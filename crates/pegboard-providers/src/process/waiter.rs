@@ -1,5 +1,6 @@
 //! The task that waits for a program and ends it.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -107,9 +108,9 @@ impl ProcessWaiter {
         started: SpawnedProcess,
         grace: GracePeriods,
         forwarder: LineForwarder,
-    ) -> (Process, Stdin, Stdout) {
+    ) -> io::Result<(Process, Stdin, Stdout)> {
         let SpawnedProcess { stdin, stdout, stderr, pid, watched } = started;
-        let (stdin, closer) = stdio::stdin(stdin);
+        let (stdin, closer, stdin_closed) = stdio::stdin(stdin)?;
         let tail: Arc<Mutex<StderrTail>> = Arc::default();
         let stderr = tokio::spawn(stderr::read_stderr(stderr, Arc::clone(&tail), forwarder));
         let (exited, exited_rx) = watch::channel(None);
@@ -120,7 +121,8 @@ impl ProcessWaiter {
             // The receiver may be gone.
             let _ = done.send(waiter.run(stop_requested).await);
         });
-        (Process { exited: exited_rx, pid, tail, stop_on_drop, ended }, stdin, Stdout::new(stdout))
+        let process = Process { exited: exited_rx, stdin_closed, pid, tail, stop_on_drop, ended };
+        Ok((process, stdin, Stdout::new(stdout)))
     }
 
     async fn run(mut self, mut stop_requested: oneshot::Receiver<()>) -> ShutdownOutcome {

@@ -1,7 +1,10 @@
 //! Limits the run time of tools.
 
+use std::pin::pin;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use pegboard_core::call::{Call, ToolRef};
 use pegboard_core::error::CallError;
 use pegboard_core::output::Output;
 use tokio::time::Instant;
@@ -11,6 +14,7 @@ use crate::call::active::ActiveCall;
 use crate::call::admit::AdmittedCall;
 use crate::call::clock::ClockReading;
 use crate::catalogue::TimeLimit;
+use crate::runtime::RuntimeShared;
 
 /// Cancels a tool that exceeds its timeout. Time spent waiting for input from the caller does not count.
 pub(crate) struct TimeoutLayer<R>(pub(crate) R);
@@ -23,12 +27,39 @@ impl<R: Layer> Layer for TimeoutLayer<R> {
             // Marked before the tool is dropped, so that it can tell a timeout from a cancellation.
             admitted.active_call.execution.mark_overdue();
         };
+        let mut call = pin!(self.0.call(admitted));
         tokio::select! {
             biased;
-            result = self.0.call(admitted) => result,
-            () = passes => Err(CallError::TimedOut { limit }),
+            result = &mut call => result,
+            // Polled once more: a provider may know a better reason than the time.
+            () = passes => call.now_or_never().unwrap_or(Err(CallError::TimedOut { limit })),
         }
     }
+}
+
+/// Returns the time limit for the start of the server of a call, before the tool is known: that of the caller,
+/// of the server that the name points to, or the default.
+pub(crate) fn start_limit(shared: &RuntimeShared, call: &Call) -> Option<Duration> {
+    let options = &call.context.options;
+    let configured = || {
+        if options.disable_global_timeout {
+            return None;
+        }
+        let active_plan = shared.active_plan();
+        let name = match &call.tool {
+            ToolRef::Id(id) => id.name.as_str(),
+            ToolRef::Name(name) => name,
+        };
+        let server = active_plan.toolboxes.likely_server(&call.tool);
+        let configured = server.and_then(|(_, server)| {
+            let mut tools = server.settings.tools.iter();
+            let of_tool =
+                tools.find_map(|(tool, settings)| settings.timeout.filter(|_| name.ends_with(tool)));
+            of_tool.or(server.settings.request_timeout_ms)
+        });
+        Some(configured.unwrap_or(active_plan.settings.tool_timeout).into())
+    };
+    options.timeout.or_else(configured).filter(is_finite)
 }
 
 /// Waits until the timeout has elapsed, counted from the start of the tool for this call. Progress of the

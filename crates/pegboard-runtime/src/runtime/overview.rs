@@ -1,10 +1,13 @@
 //! Status queries about the runtime.
 
+use std::time::Duration;
+
 use pegboard_core::chain::ChainSpec;
 use pegboard_core::error::{CallError, NotFound};
 use pegboard_core::id::ToolboxName;
 use pegboard_core::owner::OwnerScope;
 use pegboard_core::server_log::ServerLog;
+use tokio::time::Instant;
 
 use super::{ActivePlan, Runtime};
 use crate::call::registry::{CallId, CallStatus};
@@ -21,6 +24,25 @@ impl Runtime {
     /// Returns the progress of the listings of the accepted toolboxes.
     pub fn listing_progress(&self, is_included: impl Fn(&ToolboxName) -> bool) -> ListingProgress {
         self.0.active_plan().toolboxes.listing_progress(is_included)
+    }
+
+    /// Opens all servers of the accepted toolboxes; returns when each is open or has failed.
+    pub async fn open_servers(&self, is_included: impl Fn(&ToolboxName) -> bool) {
+        self.0.active_plan().toolboxes.open_servers(self.0.max_concurrent_starts(), is_included).await;
+        self.0.refresh();
+    }
+
+    /// Waits until the servers of the accepted toolboxes have listed their tools or failed: each for at most
+    /// `limit` after its first start, and all until the deadline. Servers with last known tools are not waited
+    /// for.
+    pub async fn wait_until_listed(
+        &self,
+        limit: Duration,
+        deadline: Instant,
+        is_included: impl Fn(&ToolboxName) -> bool,
+    ) {
+        self.0.active_plan().toolboxes.wait_until_listed(limit, deadline, is_included).await;
+        self.0.refresh();
     }
 
     /// Opens a server, or waits until it is open, and returns its status, also if it has failed.

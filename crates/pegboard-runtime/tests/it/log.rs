@@ -140,7 +140,7 @@ fn every_event_is_one_line() {
      WARN pegboard::output: output truncated: github__search direction="response" type="tool" tool_kind="mcp" remote=mcp:github:github__search session=s-20260101120000 operation=1-2 event="tool_output_truncated" reason="size_cap" bytes=9000 lines=100 tokens=2000
      WARN pegboard::tool: resolved 'search_code' to 'github__search' event="tool_autocorrected"
      INFO pegboard::server: server is ready toolbox=dev server=github
-     WARN pegboard::server: server exited; restarting toolbox=dev server=github attempt=2
+     WARN pegboard::server: server disconnected; reconnecting toolbox=dev server=github attempt=2
      WARN pegboard::server: server requires login: run pegboard login github toolbox=dev server=github
      WARN pegboard::server: server is unavailable: no such program: install it toolbox=dev server=github
      INFO pegboard::server: 2 of 3 servers are ready: github failed after 1200ms (no such program), files 80ms, time 7ms

@@ -1,9 +1,9 @@
 //! Opening, creating and checking of a database.
 
-use std::error::Error;
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
@@ -28,12 +28,57 @@ const MIGRATIONS: [&str; 6] = [
 const SCHEMA_VERSION: i64 = 6;
 /// Time to wait for the lock of another process.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Pause between attempts to take a lock.
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
 /// Maximum size of the write-ahead log file after a checkpoint.
 const MAX_WAL_BYTES: i64 = 16 * 1024 * 1024;
 /// Capacity of the prepared statement cache; there are fewer statements.
 const STATEMENT_CACHE_CAPACITY: usize = 64;
 
-type OpenResult<T> = Result<T, Box<dyn Error>>;
+/// Maximum number of damaged files kept beside the current one.
+const MAX_SET_ASIDE: usize = 9;
+
+type OpenResult<T> = Result<T, OpenError>;
+
+/// The reason a file cannot be used.
+#[derive(Debug)]
+enum OpenError {
+    /// The file is not a whole database. It can be replaced.
+    Damaged(String),
+    /// The file is fine, or cannot be judged. It must be left untouched.
+    Refused(String),
+}
+
+impl OpenError {
+    fn into_store_error(self, path: &Path) -> StoreError {
+        let (Self::Damaged(reason) | Self::Refused(reason)) = self;
+        StoreError::Unusable { place: path.display().to_string(), reason }
+    }
+}
+
+impl From<rusqlite::Error> for OpenError {
+    fn from(error: rusqlite::Error) -> Self {
+        match error.sqlite_error_code() {
+            _ if is_damage(&error) => Self::Damaged(error.to_string()),
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::Refused(format!(
+                "the file was locked by another program for {} s; end that program, then restart Pegboard",
+                BUSY_TIMEOUT.as_secs()
+            )),
+            _ => Self::Refused(error.to_string()),
+        }
+    }
+}
+
+impl From<io::Error> for OpenError {
+    fn from(error: io::Error) -> Self {
+        Self::Refused(error.to_string())
+    }
+}
+
+/// Returns `true` if an error means that the contents of the file are damaged.
+pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))
+}
 
 /// Time at which the contents of a file are checked, which reads all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,25 +100,94 @@ pub(super) struct OpenFile {
 /// Opens the database at a path; creates it if it does not exist. A file that is not our database is left
 /// untouched.
 pub(super) fn open(path: &Path, check: IntegrityCheck) -> Result<OpenFile, StoreError> {
-    try_open(path, check).map_err(|reason| unusable(&path.display().to_string(), &*reason))
+    try_open(path, check).map_err(|error| error.into_store_error(path))
 }
 
-/// Checks the contents of an open file.
-pub(super) fn check(connection: &Connection) -> Result<(), StoreError> {
-    check_integrity(connection).map_err(|reason| unusable(connection.path().unwrap_or_default(), &*reason))
+/// Opens the database at a path, like [`open`], but sets a damaged file aside and begins a new one.
+pub(super) fn open_or_replace(path: &Path, check: IntegrityCheck) -> Result<OpenFile, StoreError> {
+    let opened = match try_open(path, check) {
+        Err(OpenError::Damaged(_)) => replace_damaged(path, check),
+        opened => opened,
+    };
+    opened.map_err(|error| error.into_store_error(path))
 }
 
-fn unusable(place: &str, reason: &dyn Error) -> StoreError {
-    StoreError::Unusable { place: place.to_owned(), reason: reason.to_string() }
+/// Returns `true` if the contents of an open file are damaged.
+pub(super) fn is_damaged(connection: &Connection) -> bool {
+    matches!(check_integrity(connection), Err(OpenError::Damaged(_)))
+}
+
+/// Replaces a damaged file, unless another process has replaced it in the meantime. No connection of this
+/// process may be open.
+fn replace_damaged(path: &Path, check: IntegrityCheck) -> OpenResult<OpenFile> {
+    let _lock = lock_beside(path)?;
+    match try_open(path, check) {
+        Err(OpenError::Damaged(reason)) => {
+            let aside = set_aside(path, &reason)?;
+            tracing::warn!(
+                "The state file {} is damaged ({reason}). It is now {}, and a new one was begun.",
+                path.display(),
+                aside.display()
+            );
+            try_open(path, check)
+        }
+        opened => opened,
+    }
+}
+
+/// Locks a file beside the database, so that only one process replaces it.
+fn lock_beside(path: &Path) -> OpenResult<File> {
+    let file =
+        OpenOptions::new().write(true).create(true).truncate(false).open(with_suffix(path, ".lock"))?;
+    let is_locked = || match file.try_lock() {
+        Ok(()) => Some(Ok(())),
+        Err(TryLockError::WouldBlock) => None,
+        Err(TryLockError::Error(error)) => Some(Err(error)),
+    };
+    let mut waited = Duration::ZERO;
+    while waited < BUSY_TIMEOUT {
+        if let Some(locked) = is_locked() {
+            locked?;
+            return Ok(file);
+        }
+        thread::sleep(BUSY_PAUSE);
+        waited += BUSY_PAUSE;
+    }
+    Err(OpenError::Refused("another process is replacing the damaged file".to_owned()))
+}
+
+/// Renames a damaged file and its logs; returns the new path.
+fn set_aside(path: &Path, reason: &str) -> OpenResult<PathBuf> {
+    let names = (1..=MAX_SET_ASIDE).map(|number| with_suffix(path, &format!(".damaged-{number}")));
+    let Some(aside) = names.into_iter().find(|name| !name.exists()) else {
+        return Err(OpenError::Refused(format!(
+            "{reason}; there are already {MAX_SET_ASIDE} damaged files beside it: move them away"
+        )));
+    };
+    fs::rename(path, &aside)?;
+    for log in ["-wal", "-shm"] {
+        match fs::rename(with_suffix(path, log), with_suffix(&aside, log)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+            Ok(()) | Err(_) => {}
+        }
+    }
+    Ok(aside)
+}
+
+/// Returns a path with more text at its end.
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    name.into()
 }
 
 /// Creates an empty database in memory.
 pub(super) fn open_in_memory() -> Connection {
-    let open = || -> OpenResult<Connection> {
+    let open = || {
         let mut connection = Connection::open_in_memory()?;
         configure(&connection)?;
         migrate(&mut connection)?;
-        Ok(connection)
+        OpenResult::Ok(connection)
     };
     open().expect("a database in memory needs nothing but memory")
 }
@@ -89,7 +203,7 @@ fn try_open(path: &Path, check: IntegrityCheck) -> OpenResult<OpenFile> {
     connection.busy_timeout(BUSY_TIMEOUT)?;
     configure(&connection)?;
     if connection.is_readonly("main")? {
-        return Err("the file is read-only".into());
+        return Err(OpenError::Refused("the file is read-only".to_owned()));
     }
     let found = identify(&connection.transaction()?)?;
     match (found, check) {
@@ -109,9 +223,7 @@ fn try_open(path: &Path, check: IntegrityCheck) -> OpenResult<OpenFile> {
 
 /// Returns `true` if there is a write-ahead log, which the last process to close the file removes.
 fn has_log(path: &Path) -> bool {
-    let mut log = path.as_os_str().to_owned();
-    log.push("-wal");
-    fs::metadata(log).is_ok_and(|metadata| metadata.len() > 0)
+    fs::metadata(with_suffix(path, "-wal")).is_ok_and(|metadata| metadata.len() > 0)
 }
 
 /// Sets what does not depend on the contents.
@@ -159,10 +271,10 @@ fn check_file(path: &Path) -> OpenResult<()> {
     const MIN_DATABASE_BYTES: u64 = 512;
     let metadata = fs::metadata(path)?;
     if !metadata.is_file() {
-        return Err("not a regular file".into());
+        return Err(OpenError::Refused("not a regular file".to_owned()));
     }
     if (1..MIN_DATABASE_BYTES).contains(&metadata.len()) {
-        return Err("file is not a database".into());
+        return Err(OpenError::Damaged("file is not a database".to_owned()));
     }
     Ok(())
 }
@@ -186,16 +298,19 @@ fn identify(reading: &Transaction<'_>) -> OpenResult<FileContents> {
         (0, 0) if n_tables == 0 => Ok(FileContents::Empty),
         (APPLICATION_ID, SCHEMA_VERSION) => Ok(FileContents::Current),
         (APPLICATION_ID, older @ 1..SCHEMA_VERSION) => {
-            Ok(FileContents::Older { version: usize::try_from(older)? })
+            let version = usize::try_from(older).expect("it is in the range of the match");
+            Ok(FileContents::Older { version })
         }
         (APPLICATION_ID, newer) if newer > SCHEMA_VERSION => {
             let reason = format!(
                 "written by a newer version of Pegboard (schema version {newer}, this one supports {SCHEMA_VERSION}); \
                  use that version, or another file"
             );
-            Err(reason.into())
+            Err(OpenError::Refused(reason))
         }
-        _ => Err("the file is the database of another program; use another file".into()),
+        _ => Err(OpenError::Refused(
+            "the file is the database of another program; use another file".to_owned(),
+        )),
     }
 }
 
@@ -206,7 +321,9 @@ fn check_integrity(connection: &Connection) -> OpenResult<()> {
         return Ok(());
     }
     let damage = found.lines().find(|line| !line.starts_with("***")).unwrap_or_default();
-    Err(format!("the file is damaged ({damage}); restore it, or move it away to start afresh").into())
+    Err(OpenError::Damaged(format!(
+        "the file is damaged ({damage}); restore it, or move it away to start afresh"
+    )))
 }
 
 /// Creates the missing tables, all or none, unless another process was faster.
@@ -231,9 +348,9 @@ fn enable_wal(connection: &Connection) -> OpenResult<()> {
         connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0))
     })?;
     if mode != "wal" {
-        return Err(
-            format!("the file system does not support a write-ahead log (SQLite reports '{mode}')").into()
-        );
+        return Err(OpenError::Refused(format!(
+            "the file system does not support a write-ahead log (SQLite reports '{mode}')"
+        )));
     }
     connection.pragma_update_and_check(None, "journal_size_limit", MAX_WAL_BYTES, |_| Ok(()))?;
     Ok(())
@@ -241,15 +358,14 @@ fn enable_wal(connection: &Connection) -> OpenResult<()> {
 
 /// Retries while the database is busy, where SQLite does not do so itself.
 fn retry_while_busy<T>(attempt: impl Fn() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
-    const PAUSE: Duration = Duration::from_millis(10);
     let mut waited = Duration::ZERO;
     loop {
         match attempt() {
             Err(error)
                 if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && waited < BUSY_TIMEOUT =>
             {
-                thread::sleep(PAUSE);
-                waited += PAUSE;
+                thread::sleep(BUSY_PAUSE);
+                waited += BUSY_PAUSE;
             }
             ended => return ended,
         }

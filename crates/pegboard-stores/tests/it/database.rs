@@ -293,35 +293,97 @@ async fn a_damaged_file_is_refused_and_left_untouched() {
     assert_eq!(Database::open(&path).unwrap().usage().await.unwrap().n_entries, 20);
 }
 
+/// Returns the names of the files beside a database that begin with its name, in order.
+fn names_beside(path: &Path) -> Vec<String> {
+    let entries = fs::read_dir(path.parent().unwrap()).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let stem = path.file_name().unwrap().to_str().unwrap();
+    let mut names: Vec<String> = names.filter(|name| name.starts_with(stem)).collect();
+    names.sort();
+    names
+}
+
 #[tokio::test]
-async fn a_file_that_was_not_closed_is_checked_in_the_background() {
+async fn a_damaged_file_is_set_aside_and_a_new_one_begun() {
     let (_directory, path) = temp_database_path();
     let whole = write_outputs(&path).await;
     let cases = [
-        (whole.clone(), true, None),
-        (scribbled(&whole), true, Some("the file is damaged")),
+        // A file that was not closed is checked in the background.
+        ("crashed", whole.clone(), true, false),
+        ("scribbled", scribbled(&whole), true, true),
         // Nothing reads a whole file that the last process has closed.
-        (scribbled(&whole), false, None),
+        ("unread", scribbled(&whole), false, false),
         // This is noticed without reading it.
-        (whole[..whole.len() / 2].to_vec(), false, Some("malformed")),
+        ("truncated", whole[..whole.len() / 2].to_vec(), false, true),
+        ("no-database", b"A diary. ".repeat(5_000), false, true),
+        ("short", b"x".to_vec(), false, true),
     ];
-    for (number, (contents, is_left_open, problem)) in cases.into_iter().enumerate() {
-        let path = path.with_file_name(format!("{number}.db"));
-        fs::write(&path, contents).unwrap();
+    for (name, contents, is_left_open, is_replaced) in cases {
+        let path = path.with_file_name(format!("{name}.db"));
+        fs::write(&path, &contents).unwrap();
         let log = path.with_extension("db-wal");
         fs::write(&log, if is_left_open { vec![0; 100] } else { Vec::new() }).unwrap();
         let database = Database::open_in_background(&path, DatabaseLimits::default());
-        let found = database.problem().await.map(|error| error.to_string());
-        match problem {
-            Some(problem) => {
-                let found = found.unwrap();
-                assert!(found.contains(problem) && found.contains(path.to_str().unwrap()), "{found}");
-                assert_eq!(database.usage().await.unwrap().n_entries, 0, "it is in memory");
-            }
-            None => assert_eq!(found, None),
+        assert_eq!(database.problem().await, None, "{name}");
+        let aside = path.with_file_name(format!("{name}.db.damaged-1"));
+        assert_eq!(aside.exists(), is_replaced, "{name}: {:?}", names_beside(&path));
+        if is_replaced {
+            assert!(fs::read(&aside).unwrap() == contents, "{name}: nothing was written");
+            put_one_of_each(&database).await;
+            expect_one_of_each(&Database::open(&path).unwrap()).await;
         }
-        assert_eq!(database.problem().await.is_some(), problem.is_some());
     }
+}
+
+#[tokio::test]
+async fn a_file_that_a_job_finds_damaged_is_set_aside() {
+    let (_directory, path) = temp_database_path();
+    let whole = write_outputs(&path).await;
+    fs::write(&path, scribbled(&whole)).unwrap();
+    let database = Database::open_in_background(&path, DatabaseLimits::default());
+    // The contents are read only now.
+    let mut n_failed = 0;
+    for number in 0..20 {
+        n_failed += usize::from(
+            OutputStore::get(&database, OwnerScope::All, output_handle(number), at(0)).await.is_err(),
+        );
+    }
+    assert_eq!(n_failed, 1, "the job that met the damage");
+    assert!(names_beside(&path).contains(&"state.db.damaged-1".to_owned()), "{:?}", names_beside(&path));
+    put_one_of_each(&database).await;
+    expect_one_of_each(&Database::open(&path).unwrap()).await;
+}
+
+#[tokio::test]
+async fn many_processes_set_a_damaged_file_aside_once() {
+    let (_directory, path) = temp_database_path();
+    fs::write(&path, b"A diary. ".repeat(5_000)).unwrap();
+    let databases: Vec<Database> =
+        (0..6).map(|_| Database::open_in_background(&path, DatabaseLimits::default())).collect();
+    for database in &databases {
+        assert_eq!(database.problem().await, None);
+    }
+    put_one_of_each(&databases[0]).await;
+    expect_one_of_each(&databases[5]).await;
+    let aside: Vec<String> =
+        names_beside(&path).into_iter().filter(|name| name.contains("damaged")).collect();
+    assert_eq!(aside, ["state.db.damaged-1"]);
+}
+
+#[tokio::test]
+async fn damaged_files_are_kept_up_to_a_limit() {
+    let (_directory, path) = temp_database_path();
+    for _ in 0..9 {
+        fs::write(&path, "A diary.").unwrap();
+        assert_eq!(Database::open_in_background(&path, DatabaseLimits::default()).problem().await, None);
+    }
+    fs::write(&path, "A diary.").unwrap();
+    let database = Database::open_in_background(&path, DatabaseLimits::default());
+    let problem = database.problem().await.unwrap().to_string();
+    assert!(problem.contains("9 damaged files"), "{problem}");
+    assert_eq!(fs::read(&path).unwrap(), b"A diary.");
+    put_one_of_each(&database).await;
+    expect_one_of_each(&database).await;
 }
 
 /// Released schemas, from version 1.
@@ -446,6 +508,9 @@ async fn calls_that_version_4_wrote_are_found_beside_later_ones() {
     assert_eq!(n_segments, 1);
 }
 
+/// Fills a file with something that this version cannot use; returns what keeps it so.
+type MakeUnusable = fn(&Path) -> Option<Connection>;
+
 #[tokio::test]
 async fn what_version_5_kept_without_an_owner_belongs_to_the_local_principal() {
     let (_directory, path) = temp_database_path();
@@ -489,22 +554,53 @@ async fn what_version_5_kept_without_an_owner_belongs_to_the_local_principal() {
 }
 
 #[tokio::test]
-async fn a_file_that_cannot_be_opened_is_replaced_by_memory() {
+async fn a_file_that_cannot_be_used_is_left_alone_and_replaced_by_memory() {
     let (_directory, path) = temp_database_path();
     let usable = Database::open_in_background(&path, DatabaseLimits::default());
     put_one_of_each(&usable).await;
     assert_eq!(usable.problem().await, None);
     expect_one_of_each(&Database::open(&path).unwrap()).await;
 
-    let other = path.with_file_name("other.db");
-    fs::write(&other, "A diary.").unwrap();
-    let replaced = Database::open_in_background(&other, DatabaseLimits::default());
-    put_one_of_each(&replaced).await;
-    expect_one_of_each(&replaced).await;
-    let reason = "file is not a database".to_owned();
-    let problem = StoreError::Unusable { place: other.display().to_string(), reason };
-    assert_eq!(replaced.problem().await, Some(problem));
-    assert_eq!(fs::read(&other).unwrap(), b"A diary.");
+    let cases: [(&str, MakeUnusable, &str); 3] = [
+        (
+            "newer",
+            |path| {
+                drop(Database::open(path).unwrap());
+                Connection::open(path).unwrap().pragma_update(None, "user_version", 6).unwrap();
+                None
+            },
+            "written by a newer version of Pegboard",
+        ),
+        (
+            "others",
+            |path| {
+                let file = Connection::open(path).unwrap();
+                file.execute_batch("CREATE TABLE notes (text TEXT)").unwrap();
+                None
+            },
+            "the database of another program",
+        ),
+        (
+            "locked",
+            |path| {
+                let file = Connection::open(path).unwrap();
+                file.execute_batch("CREATE TABLE notes (text TEXT); BEGIN EXCLUSIVE").unwrap();
+                Some(file)
+            },
+            "locked by another program for 5 s; end that program, then restart Pegboard",
+        ),
+    ];
+    for (name, make_unusable, expected) in cases {
+        let path = path.with_file_name(format!("{name}.db"));
+        let lock = make_unusable(&path);
+        let replaced = Database::open_in_background(&path, DatabaseLimits::default());
+        put_one_of_each(&replaced).await;
+        expect_one_of_each(&replaced).await;
+        let problem = replaced.problem().await.unwrap().to_string();
+        assert!(problem.contains(expected) && problem.contains(path.to_str().unwrap()), "{problem}");
+        assert!(!names_beside(&path).iter().any(|name| name.contains("damaged")), "{name}");
+        drop(lock);
+    }
 }
 
 #[test]

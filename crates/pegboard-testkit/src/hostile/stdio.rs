@@ -86,6 +86,14 @@ modes! {
         NeitherResultNorError = "neither-result-nor-error",
         /// The result of a call is a string.
         WrongShape = "wrong-shape",
+        /// The result of a call contains a number that JSON does not have.
+        NotJson = "not-json",
+        /// Like `NotJson`, and the response has no id.
+        NotJsonWithoutId = "not-json-without-id",
+        /// The content of a result is a number.
+        InvalidContent = "invalid-content",
+        /// The error flag of a result is a string.
+        InvalidIsError = "invalid-is-error",
         /// Answers a call twice.
         AnswerTwice = "answer-twice",
         /// Never lists its tools.
@@ -273,6 +281,21 @@ impl HostileStdioServer {
                 self.writer.write_message(&json!({"jsonrpc": "2.0", "id": id}))
             }
             StdioFault::WrongShape => self.writer.write_message(&well_behaved::result(id, &json!("counted"))),
+            StdioFault::NotJson => self.writer.write_bytes(
+                format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"content\":[],\"n\":NaN}}}}\n")
+                    .as_bytes(),
+            ),
+            StdioFault::NotJsonWithoutId => {
+                self.writer.write_bytes(b"{\"jsonrpc\":\"2.0\",\"result\":{\"content\":[],\"n\":Infinity}}\n")
+            }
+            StdioFault::InvalidContent => {
+                self.writer.write_message(&well_behaved::result(id, &json!({"content": 42})))
+            }
+            StdioFault::InvalidIsError => {
+                let mut wrong = answer.clone();
+                wrong["result"]["isError"] = "maybe".into();
+                self.writer.write_message(&wrong)
+            }
             StdioFault::AnswerTwice => {
                 self.writer.write_message(answer)?;
                 self.writer.write_message(&well_behaved::text(id, "counted again"))

@@ -4,15 +4,17 @@
 use bytes::Bytes;
 use http::HeaderMap;
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, coop};
 use tokio::time;
 
 use crate::connection::cancel_notification;
 use crate::http::client::HttpOptions;
 use crate::http::client::endpoint::{self, HttpEndpoint, ResponseBodyKind, SseStream, SseStreamError};
 use crate::http::client::send_order::SendOrder;
+use crate::http::sse::EventTooLarge;
 use crate::link::{
-    Arrival, CLOSE_TIMEOUT, CancelRequest, Letter, Link, Port, TransportError, TransportEvent, link,
+    Arrival, CLOSE_TIMEOUT, CancelRequest, Letter, Link, Port, TransportError, TransportEvent, input_events,
+    link, oversized_response,
 };
 use crate::message::Message;
 
@@ -77,21 +79,19 @@ async fn read(
     arrivals: &mpsc::Sender<Arrival>,
 ) -> TransportError {
     loop {
-        let event = match events.next().await {
-            Ok(event) if event.is_message() => event,
+        // A flood of events must not keep other tasks of the thread waiting.
+        coop::consume_budget().await;
+        let received = match events.next().await {
+            Ok(event) if event.is_message() => input_events(&event.data, endpoint.input_limits()),
             Ok(_) => continue,
-            Err(SseStreamError::TooLarge(problem)) => {
-                tracing::warn!(%problem, "Skipping an oversized event.");
-                continue;
+            Err(SseStreamError::TooLarge(EventTooLarge { limit, head })) => {
+                vec![oversized_response(&head, limit)]
             }
             Err(end) => return close_reason(end),
         };
-        for message in endpoint.messages(event.data) {
-            match message {
-                // If the receiver is gone, the link is closing, and this task with it.
-                Ok(message) => drop(arrivals.send(Arrival::message(message)).await),
-                Err(problem) => tracing::debug!(%problem, "Skipping a malformed event."),
-            }
+        for event in received {
+            // If the receiver is gone, the link is closing, and this task with it.
+            let _ = arrivals.send(Arrival::new(event)).await;
         }
     }
 }

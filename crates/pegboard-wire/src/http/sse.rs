@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 
+use crate::link::too_large;
+
 /// An empty comment that keeps an idle stream alive.
 pub const KEEP_ALIVE: &[u8] = b":\n\n";
 
@@ -87,12 +89,17 @@ fn strip_line_breaks(value: &str) -> Vec<u8> {
 }
 
 /// The error for an event that exceeds the decoder's limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an event exceeds {limit} bytes")]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", too_large(*limit))]
 pub struct EventTooLarge {
     /// Size limit in bytes.
     pub limit: usize,
+    /// The beginning of its data.
+    pub head: Bytes,
 }
+
+/// Number of bytes kept of an oversized event.
+const HEAD_BYTES: usize = 256;
 
 /// Incremental decoder of Server-Sent Events.
 ///
@@ -168,7 +175,8 @@ impl SseDecoder {
                     }
                 }
                 DecoderMode::First | DecoderMode::Read if self.builder.len + line.len() > self.max_bytes => {
-                    return Some(Err(self.skip()));
+                    let head = self.builder.head(&line);
+                    return Some(Err(self.skip(head)));
                 }
                 DecoderMode::First | DecoderMode::Read => self.builder.add_line(&line),
             }
@@ -212,7 +220,8 @@ impl SseDecoder {
         if is_read && self.builder.len + self.buffer.len() <= self.max_bytes {
             return None;
         }
-        let problem = is_read.then(|| self.skip());
+        let head = is_read.then(|| self.builder.head(&self.buffer));
+        let problem = head.map(|head| self.skip(head));
         if !self.buffer.is_empty() {
             self.mode = DecoderMode::SkipRest;
             self.buffer.clear();
@@ -221,10 +230,11 @@ impl SseDecoder {
         problem.map(Err)
     }
 
-    fn skip(&mut self) -> EventTooLarge {
+    /// Skips the current event.
+    fn skip(&mut self, head: Bytes) -> EventTooLarge {
         self.builder = EventBuilder::default();
         self.mode = DecoderMode::Skip;
-        EventTooLarge { limit: self.max_bytes }
+        EventTooLarge { limit: self.max_bytes, head }
     }
 }
 
@@ -267,6 +277,17 @@ impl EventBuilder {
         }
         self.has_fields = true;
         self.len += line.len() + 1;
+    }
+
+    /// Returns the beginning of the data, if this is the next line.
+    fn head(&self, next_line: &[u8]) -> Bytes {
+        let data = match &self.data {
+            EventData::None => next_line.strip_prefix(b"data:").unwrap_or_default(),
+            EventData::Line(line) => line,
+            EventData::Lines(lines) => lines,
+        };
+        // A copy, so that an error does not keep a large event alive.
+        Bytes::copy_from_slice(&data[..data.len().min(HEAD_BYTES)])
     }
 
     fn finish(&mut self) -> Option<SseEvent> {

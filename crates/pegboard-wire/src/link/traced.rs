@@ -47,6 +47,7 @@ fn event_text(event: &TransportEvent) -> String {
         TransportEvent::Message(message) => message_text(message),
         TransportEvent::Malformed(problem) => format!("malformed input: {problem}"),
         TransportEvent::RequestFailed { id, error } => format!("request {id:?} failed: {error}"),
+        TransportEvent::UnreadableResponse { error } => format!("unreadable response: {error}"),
         TransportEvent::Skipped => "malformed input".to_owned(),
         TransportEvent::EndOfInput => "end of input".to_owned(),
         TransportEvent::Closed(error) => format!("connection closed: {error}"),

@@ -58,6 +58,48 @@ struct ServerSession {
     state: Arc<Mutex<ServerSessionState>>,
 }
 
+/// Parses the parameters of `initialize`.
+fn parse_initialize(request: &Request) -> Result<(Revision, ClientDescription), RpcError> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct InitializeParams {
+        protocol_version: String,
+        #[serde(default)]
+        capabilities: serde_json::Value,
+        client_info: Option<serde_json::Value>,
+    }
+    let params = request.params.clone().unwrap_or_else(RawJson::empty_object);
+    let params: InitializeParams = params.read().map_err(RpcError::invalid_params)?;
+    let requested =
+        params.protocol_version.parse::<Revision>().ok().filter(|revision| !revision.is_stateless());
+    let client = ClientDescription {
+        info: params.client_info.map(RawJson::from),
+        capabilities: RawJson::from(params.capabilities),
+    };
+    Ok((requested.unwrap_or(Revision::NEWEST_WITH_SESSIONS), client))
+}
+
+/// Returns the result of `initialize`.
+fn initialize_result(service: &dyn McpService, revision: Revision, client: &ClientDescription) -> RawJson {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct InitializeResult {
+        protocol_version: Revision,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        instructions: Option<String>,
+    }
+    let description = service.describe_for(revision, client);
+    let extra_meta = service.extra_meta(client);
+    let result = InitializeResult { protocol_version: revision, instructions: description.instructions };
+    let result = RawJson::of(&result)
+        .with("capabilities", &description.capabilities)
+        .with("serverInfo", &description.info);
+    match extra_meta {
+        Some(extra_meta) => result.with("_meta", &extra_meta),
+        None => result,
+    }
+}
+
 /// Ends a session when dropped: held by its connection and by each of its requests.
 pub(super) struct SessionGuard {
     pub(super) id: ClientSessionId,
@@ -90,7 +132,7 @@ impl InboundHandler for ServerSession {
             };
         }
         match &*request.method {
-            "initialize" => std::future::ready(self.initialize(&request)).boxed(),
+            "initialize" => self.initialize(&request),
             "ping" => std::future::ready(Ok(RawJson::empty_object())).boxed(),
             _ => self.call(request, headers, connection),
         }
@@ -111,42 +153,19 @@ impl ServerSession {
         lock_state(&self.state)
     }
 
-    fn initialize(&self, request: &Request) -> Result<RawJson, RpcError> {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct InitializeParams {
-            protocol_version: String,
-            #[serde(default)]
-            capabilities: serde_json::Value,
-            client_info: Option<serde_json::Value>,
-        }
-        #[derive(Serialize)]
-        #[serde(rename_all = "camelCase")]
-        struct InitializeResult {
-            protocol_version: Revision,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            instructions: Option<String>,
-        }
-        let params = request.params.clone().unwrap_or_else(RawJson::empty_object);
-        let params: InitializeParams = params.read().map_err(RpcError::invalid_params)?;
-        let requested =
-            params.protocol_version.parse::<Revision>().ok().filter(|revision| !revision.is_stateless());
-        let revision = requested.unwrap_or(Revision::NEWEST_WITH_SESSIONS);
-        let client = ClientDescription {
-            info: params.client_info.map(RawJson::from),
-            capabilities: RawJson::from(params.capabilities),
+    fn initialize(&self, request: &Request) -> BoxFuture<'static, Result<RawJson, RpcError>> {
+        let (revision, client) = match parse_initialize(request) {
+            Ok(parsed) => parsed,
+            Err(error) => return std::future::ready(Err(error)).boxed(),
         };
-        let description = self.server.service.describe_for(revision, &client);
-        let extra_meta = self.server.service.extra_meta(&client);
-        self.state().client = Some((revision, client));
-        let result = InitializeResult { protocol_version: revision, instructions: description.instructions };
-        let result = RawJson::of(&result)
-            .with("capabilities", &description.capabilities)
-            .with("serverInfo", &description.info);
-        Ok(match extra_meta {
-            Some(extra_meta) => result.with("_meta", &extra_meta),
-            None => result,
-        })
+        // Set at once: a client may send more before it has the answer.
+        self.state().client = Some((revision, client.clone()));
+        let service = Arc::clone(&self.server.service);
+        async move {
+            service.prepare(revision, &client).await;
+            Ok(initialize_result(&*service, revision, &client))
+        }
+        .boxed()
     }
 
     fn call(

@@ -48,6 +48,7 @@ pub(crate) async fn call(
     let describe = || server.service.describe_for(request_meta.revision, &request_meta.client);
     match &*request.method {
         "server/discover" => {
+            server.service.prepare(request_meta.revision, &request_meta.client).await;
             let description = describe();
             let mut discovered = discover_result(&description);
             if let Some(extra_meta) = server.service.extra_meta(&request_meta.client) {

@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use crate::connection::cancel_notification;
 use crate::link::{
     Arrival, CancelRequest, InputLimits, Letter, Port, TransportError, TransportEvent, drain_cancels,
-    frame_events,
+    input_events,
 };
 use crate::message::Message;
 
@@ -38,11 +38,11 @@ where
     R: Stream<Item = Result<Bytes, TransportError>> + Unpin,
 {
     while let Some(bytes) = stream.next().await {
-        let frame = match bytes {
-            Ok(bytes) => Message::decode(bytes, limits.max_depth),
+        let bytes = match bytes {
+            Ok(bytes) => bytes,
             Err(error) => return error,
         };
-        for event in frame_events(frame, limits.on_malformed) {
+        for event in input_events(&bytes, limits) {
             if arrivals.send(Arrival::new(event)).await.is_err() {
                 return TransportError::Closed;
             }

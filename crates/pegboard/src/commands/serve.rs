@@ -21,7 +21,7 @@ use pegboard::settings::{MAX_THREADS, RuntimeSettings};
 use pegboard::telemetry::{Telemetry, TelemetryOptions};
 use pegboard::wire::http::server::{HttpServerOptions, ServerThreads};
 use pegboard::wiring::{self, App, AppOptions};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 
 use crate::cli::{CliError, Globals};
 use crate::onboarding::{self, FIRST_STEPS};
@@ -44,6 +44,8 @@ mod stdout_closed;
 pub(crate) const DEFAULT_ADDRESS: &str = "127.0.0.1:7332";
 /// Default log filter. Server states have their own report, so their events are not logged.
 const DEFAULT_LOG_FILTER: &str = "pegboard::server=error,warn";
+/// Maximum number of connections that wait to be accepted.
+const BACKLOG: u32 = 1024;
 /// Grace period for calls in flight at shutdown.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -114,7 +116,7 @@ impl ServeArgs {
     ) -> Result<ExitCode, CliError> {
         let signal = ReloadSignal::listen();
         let tokens = self.tokens()?;
-        let listener = if self.stdio { None } else { Some(self.listen(&tokens).await?) };
+        let port = if self.stdio { None } else { Some(self.reserve_port(&tokens)?) };
         let threads = ServerThreads::new(self.n_threads(&configuration.settings));
         let servers = PoolOptions { supervisor: supervisor() };
         let state = paths::state_dir(globals.state.as_deref());
@@ -122,15 +124,18 @@ impl ServeArgs {
         let app = wiring::start(configuration, options, telemetry)
             .await
             .map_err(|error| CliError::configuration(error.to_string()))?;
-        let address = listener.as_ref().map(TcpListener::local_addr).transpose();
+        let address = port.as_ref().map(TcpSocket::local_addr).transpose();
         let address = address.map_err(|error| CliError::system(error.to_string()))?;
         let api = app.api(GatewayInfo {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             configuration: watcher.selection().paths(),
             addresses: address.iter().map(|address| format!("http://{address}/mcp")).collect(),
         });
+        // Opened before the port, so that commands find every gateway that clients can reach.
+        let local_socket = open_local_socket(state.as_deref());
         let serving = async {
-            if let Some(listener) = listener {
+            if let Some(port) = port {
+                let listener = port.listen(BACKLOG).map_err(|error| self.listen_error(&error))?;
                 self.serve_http((&app, &api), &threads, listener, tokens).await
             } else {
                 tokio::select! {
@@ -151,7 +156,7 @@ impl ServeArgs {
             never = reports.follow() => match never {},
             () = watcher.run(signal, &app, self.profile.as_deref(), telemetry) => Ok(()),
             () = sigusr1::report_on_signal(&app, &threads) => Ok(()),
-            () = serve_local_api(&api, state.as_deref()) => Ok(()),
+            () = serve_local_api(&api, local_socket) => Ok(()),
         };
         // A second signal skips the shutdown.
         tokio::select! {
@@ -195,18 +200,29 @@ impl ServeArgs {
         Ok(tokens)
     }
 
-    async fn listen(&self, tokens: &BTreeMap<String, Secret>) -> Result<TcpListener, CliError> {
+    /// Binds the port. Clients can connect only once it listens.
+    fn reserve_port(&self, tokens: &BTreeMap<String, Secret>) -> Result<TcpSocket, CliError> {
         if !self.http.ip().is_loopback() && tokens.is_empty() {
             return Err(CliError::usage(format!("refusing to listen on {} without a token", self.http))
                 .hint("set --token-env, or use a loopback address such as 127.0.0.1"));
         }
-        TcpListener::bind(self.http).await.map_err(|error| {
-            let failure = CliError::system(format!("cannot listen on {}: {error}", self.http));
-            match error.kind() {
-                io::ErrorKind::AddrInUse => failure.hint("the port is in use; choose another with --http"),
-                _ => failure,
-            }
-        })
+        let bind = || {
+            let socket = if self.http.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+            // A port of a gateway that has just ended is free; on Windows it always is.
+            #[cfg(not(windows))]
+            socket.set_reuseaddr(true)?;
+            socket.bind(self.http)?;
+            Ok(socket)
+        };
+        bind().map_err(|error| self.listen_error(&error))
+    }
+
+    fn listen_error(&self, error: &io::Error) -> CliError {
+        let failure = CliError::system(format!("cannot listen on {}: {error}", self.http));
+        match error.kind() {
+            io::ErrorKind::AddrInUse => failure.hint("the port is in use; choose another with --http"),
+            _ => failure,
+        }
     }
 
     async fn serve_http(
@@ -245,25 +261,43 @@ impl ServeArgs {
     }
 }
 
+/// Opens the local socket for commands, if there is a state directory.
+#[cfg(unix)]
+pub(crate) fn open_local_socket(state: Option<&Path>) -> Option<LocalSocket> {
+    let opened = LocalSocket::open(&paths::socket_dir(state?));
+    opened.inspect_err(warn_without_socket).ok()
+}
+
 /// Serves the API on the local socket while it is polled. Never completes.
 #[cfg(unix)]
-pub(crate) async fn serve_local_api(api: &Api, state: Option<&Path>) {
-    if let Some(state) = state {
+pub(crate) async fn serve_local_api(api: &Api, socket: Option<LocalSocket>) {
+    if let Some(socket) = socket {
         let routes = api::router(api, ApiScope::All, &HttpServerOptions::default());
-        let served = match LocalSocket::open(&paths::socket_dir(state)) {
-            Ok(socket) => socket.serve(routes).await,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = served {
-            tracing::warn!("Commands cannot reach this gateway: cannot open the local socket: {error}");
+        if let Err(error) = socket.serve(routes).await {
+            warn_without_socket(&error);
         }
     }
     std::future::pending::<()>().await;
 }
 
+#[cfg(unix)]
+fn warn_without_socket(error: &io::Error) {
+    tracing::warn!("Commands cannot reach this gateway: cannot open the local socket: {error}");
+}
+
 /// There is no local socket on this platform.
 #[cfg(not(unix))]
-pub(crate) async fn serve_local_api(_api: &Api, _state: Option<&Path>) {
+type LocalSocket = std::convert::Infallible;
+
+/// There is no local socket on this platform.
+#[cfg(not(unix))]
+pub(crate) fn open_local_socket(_state: Option<&Path>) -> Option<LocalSocket> {
+    None
+}
+
+/// There is no local socket on this platform.
+#[cfg(not(unix))]
+pub(crate) async fn serve_local_api(_api: &Api, _socket: Option<LocalSocket>) {
     std::future::pending::<()>().await;
 }
 

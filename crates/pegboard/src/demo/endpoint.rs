@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 
 use super::tour::GRACE;
 use crate::cli::CliError;
-use crate::commands::serve::{serve_local_api, shutdown_signal};
+use crate::commands::serve::{open_local_socket, serve_local_api, shutdown_signal};
 
 /// Number of ports that are tried.
 const MAX_PORTS: u16 = 100;
@@ -66,13 +66,14 @@ impl DemoEndpoint {
         let clients = serve::application(&app.gateway, None, &options);
         let clients = clients.map_err(|error| CliError::system(error.to_string()))?;
         let application = clients.merge(api::router(&api, ApiScope::All, &options));
+        let local_socket = open_local_socket(state);
         eprintln!("{}", self.invitation());
         tokio::select! {
             served = server::serve(self.listener, application) => {
                 served.map_err(|error| CliError::system(error.to_string()))?;
             }
             () = shutdown_signal() => {}
-            () = serve_local_api(&api, state) => {}
+            () = serve_local_api(&api, local_socket) => {}
         }
         app.runtime.shut_down(GRACE).await;
         Ok(())

@@ -26,6 +26,37 @@ async fn a_gateway_that_is_killed_at_any_moment_leaves_nothing_behind() {
     assert_eq!(n_failed, 0, "of {N_ROUNDS} gateways; FAULTS_SEED was {seed}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn gateways_that_are_killed_with_all_supervisors_leave_no_server_behind() {
+    let _machine = whole_machine().await;
+    let rounds = (0..N_ROUNDS / 5).map(|round| tokio::spawn(kill_all_at(moment(round))));
+    let rounds: Vec<_> = stream::iter(rounds).buffer_unordered(MAX_AT_ONCE).collect().await;
+    assert_eq!(rounds.iter().filter(|round| round.is_err()).count(), 0);
+}
+
+/// Kills a gateway together with the supervisors of its servers, which keep running when their input ends.
+async fn kill_all_at(moment: Duration) {
+    let marker = Marker::new();
+    let server = json!({
+        "command": testkit(),
+        "args": ["hostile", "ignore-sigterm"],
+        "env": {Marker::VARIABLE: marker.value()},
+    });
+    let gateway = GatewayProcess::start(&marker, &json!({"one": server, "other": server})).await;
+    // The delay is the subject of the test.
+    let _ = tokio::time::timeout(moment, gateway.call("one__echo", json!({"text": "hello"}))).await;
+    for process in marker
+        .processes()
+        .iter()
+        .filter(|process| !process.contains(" hostile ") || process.contains(" supervise "))
+    {
+        let pid = process.split(' ').next().unwrap().parse().unwrap();
+        let _ = kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL);
+    }
+    drop(gateway);
+    marker.wait_until_gone().await;
+}
+
 /// Pseudorandom but reproducible delay.
 fn moment(number: u64) -> Duration {
     let mut mixed = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);

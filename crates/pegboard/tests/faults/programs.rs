@@ -29,6 +29,13 @@ async fn a_server_that_does_not_start_fails_without_delaying_others() {
             pace: Pace::AtLimit,
             ..Case::unusable(program(StdioFault::NeverInitialize), "timed out after 3s")
         },
+        // A call waits for a start no longer than its own limit, and the start goes on.
+        Case {
+            pace: Pace::AtLimit,
+            outcome: Outcome::Error("server_unavailable", "MCP server 'faulty' is still starting"),
+            journal: vec![("start", 1..=1), ("count", 0..=0)],
+            ..Case::unusable(program(StdioFault::NeverInitialize), "")
+        },
         Case { sign: "initialize", ..Case::harmless(program(StdioFault::LateInitialize)) },
         Case::unusable(program(StdioFault::WrongVersion), "1999-12-31"),
         Case::unusable(program(StdioFault::NonsenseInitialize), "invalid response"),
@@ -52,6 +59,7 @@ async fn a_server_that_exits_fails_its_calls_and_is_restarted() {
         Case::failed(program(StdioFault::CrashDuringCall), "transport_error", gone),
         Case::failed(program(StdioFault::GrandchildHoldsStdout), "transport_error", gone),
         Case::failed(program(StdioFault::CloseStdout), "transport_error", gone),
+        Case::failed(program(StdioFault::CloseStdin), "transport_error", "closed its standard input"),
         Case::harmless(program(StdioFault::AnswerAndExit)),
         Case::harmless(program(StdioFault::NoNewline)),
         Case::harmless(program(StdioFault::IgnoreSigterm)),
@@ -73,7 +81,6 @@ async fn a_hanging_server_times_out() {
             arguments: json!({"text": "x".repeat(1 << 20)}),
             ..Case::late(program(StdioFault::StopReading))
         },
-        Case::late(program(StdioFault::CloseStdin)),
     ])
     .await;
 }
@@ -114,6 +121,18 @@ async fn an_invalid_response_is_reported_once() {
         Case::failed(program(StdioFault::ResultAndError), "execution_error", "both"),
         Case::failed(program(StdioFault::NeitherResultNorError), "transport_error", "neither"),
         Case::failed(program(StdioFault::WrongShape), "execution_error", "not an object"),
+        Case::failed(program(StdioFault::NotJson), "transport_error", "sent an invalid response"),
+        Case::failed(program(StdioFault::NotJsonWithoutId), "transport_error", "sent an invalid response"),
+        Case::failed(
+            program(StdioFault::InvalidContent),
+            "execution_error",
+            "MCP server 'faulty' sent an invalid result: `content` must be an array",
+        ),
+        Case::failed(
+            program(StdioFault::InvalidIsError),
+            "execution_error",
+            "`isError` must be true or false",
+        ),
         Case::harmless(program(StdioFault::AnswerTwice)),
         Case::harmless(program(StdioFault::ForeignProgress)),
         Case { outcome: Outcome::Text("Hello, Ada!"), ..Case::harmless(program(StdioFault::Asks)) },

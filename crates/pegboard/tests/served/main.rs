@@ -18,6 +18,7 @@ mod load;
 mod openapi;
 mod reloads;
 mod rest;
+mod state;
 mod tasks;
 mod threads;
 mod toolboxes;

@@ -55,6 +55,20 @@ fn parse(pid: u32, stat: &[u8]) -> Option<ProcessRow> {
     (!is_dead).then_some(row)
 }
 
+/// Returns `true` if a process was started with an environment variable, as `NAME=value`.
+#[cfg(target_os = "linux")]
+pub(super) fn has_variable(pid: u32, variable: &[u8]) -> bool {
+    // Processes of other users cannot be read.
+    let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    environment.split(|byte| *byte == 0).any(|set| set == variable)
+}
+
+/// Environments are not available here.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn has_variable(_pid: u32, _variable: &[u8]) -> bool {
+    false
+}
+
 /// Reads the whole process table.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn read_all() -> io::Result<Vec<ProcessRow>> {

@@ -10,8 +10,9 @@ use super::table::{self, ProcessRow};
 
 /// Processes that belong to a program, as far as they were seen.
 ///
-/// These are the root and its descendants, members of a process group that one of them leads or led, and
-/// processes seen earlier: a known process stays in the tree when its parent exits.
+/// These are the root and its descendants, members of a process group that one of them leads or led,
+/// processes with the marker, and processes seen earlier: a known process stays in the tree when its parent
+/// exits.
 #[derive(Clone, Debug)]
 pub(in crate::process) struct ProcessTree {
     /// Root process; `None` when it has exited, because its id may be reused.
@@ -20,6 +21,8 @@ pub(in crate::process) struct ProcessTree {
     members: Vec<ProcessRow>,
     /// Processes that got SIGTERM, with their start time; each gets it once.
     terminated: HashSet<(u32, u64)>,
+    /// Environment variable that marks further members, as `NAME=value`.
+    marker: Option<Box<[u8]>>,
 }
 
 impl ProcessTree {
@@ -35,7 +38,14 @@ impl ProcessTree {
             groups: HashSet::from([program]),
             members: Vec::new(),
             terminated: HashSet::new(),
+            marker: None,
         }
+    }
+
+    /// Adds the processes that have an environment variable. This finds descendants with sessions of their own
+    /// after their parents have exited.
+    pub(in crate::process) fn with_marker(self, name: &str, value: &str) -> Self {
+        Self { marker: Some(format!("{name}={value}").into_bytes().into()), ..self }
     }
 
     /// Creates the tree of all descendants of this process, in which `program` leads a process group. This
@@ -90,6 +100,7 @@ impl ProcessTree {
             Some(row.pid) == self.root
                 || self.groups.contains(&row.group)
                 || known.contains(&(row.pid, row.start_time))
+                || self.marker.as_deref().is_some_and(|marker| table::has_variable(row.pid, marker))
         };
         let mut member_pids: HashSet<u32> =
             rows.iter().filter(|row| is_member(row)).map(|row| row.pid).collect();

@@ -228,6 +228,24 @@ fn overdue_context() -> CallContext {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_call_whose_time_is_up_is_told_that_the_server_is_still_starting() {
+    let scripted = ScriptedServer::new();
+    let server = scripted.provider_with(Era::Session, |settings| settings.restart = RestartPolicy::OnDemand);
+    server.open().await.unwrap();
+    scripted.next_starts([ScriptedStart::Hang]);
+    scripted.disconnect();
+    wait_for_state(&server, &ServerState::Idle).await;
+    let ended = call(&server, "echo", json!({}), overdue_context()).await;
+    assert_eq!(
+        outcome_text(&ended),
+        "server_unavailable: MCP server 'scripted' is still starting. Call it again in a moment"
+    );
+    // The start goes on.
+    wait_for_state(&server, &ServerState::Starting).await;
+    wait_for_state(&server, &ServerState::Ready).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_failed_probe_restarts_the_server() {
     let scripted = ScriptedServer::new();
     let server = scripted.provider(Era::Session);

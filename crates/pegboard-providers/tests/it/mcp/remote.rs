@@ -184,6 +184,27 @@ async fn notifications_over_http_arrive_in_order() {
 }
 
 #[tokio::test]
+async fn a_tool_is_not_said_to_have_run_after_a_refused_connection() {
+    for era in ERAS {
+        let far = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let serving = async { serve(Arc::new(ScriptedServer::new()), &FaultInjector::default()).await };
+        let address = far.spawn(serving).await.unwrap();
+        let server = provider(Arc::new(WithEra(era, http(&format!("http://{address}/mcp")))));
+        server.open().await.unwrap();
+        far.shutdown_background();
+        while tokio::net::TcpStream::connect(&address).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+        let text = call_text(&server, "echo").await;
+        assert!(
+            text.starts_with("server_unavailable: ") && text.contains("cannot reach the server"),
+            "{text}"
+        );
+        assert!(!text.contains("may have run"), "{text}");
+    }
+}
+
+#[tokio::test]
 async fn an_unavailable_http_server_is_reconnected() {
     for era in ERAS {
         let faults = FaultInjector::default();

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
-use pegboard_core::call::{Call, CallResult, Invoker, ValidCall};
+use pegboard_core::call::{Call, CallResult, Invoker, ToolRef, ValidCall};
 use pegboard_core::client::{
     AskError, Client, InputRequest, InputRequests, InputResponses, Notice, ProgressUpdate,
 };
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::{CallError, Executed, ToolError};
 use pegboard_core::handler::Handler;
+use pegboard_core::id::{ServerName, ToolId, ToolName, ToolboxName};
 use pegboard_core::output::Output;
 use pegboard_core::provider::LocalProvider;
 use pegboard_json::RawJson;
@@ -18,7 +19,7 @@ use pegboard_runtime::Runtime;
 use serde_json::json;
 use tokio::time::{self, Instant};
 
-use crate::calls::fixtures::{ExecutionLog, call, caller, line, test_runtime};
+use crate::calls::fixtures::{ExecutionLog, SlowServer, call, caller, line, test_runtime};
 
 #[tokio::test(start_paused = true)]
 async fn a_tool_past_its_timeout_is_cancelled() {
@@ -29,6 +30,42 @@ async fn a_tool_past_its_timeout_is_cancelled() {
     assert_eq!(line(&ended), "timeout: Tool execution timed out");
     assert_eq!((log.n_begun(), log.n_dropped()), (1, 1));
     assert_eq!(line(&call(&caller, "t__nap", json!({"ms": 99})).await), "rested");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_waits_for_a_start_no_longer_than_its_limit() {
+    // (server settings, the caller's timeout, seconds)
+    let cases = [
+        (json!({}), None, 5),
+        (json!({"requestTimeoutMs": 2000}), None, 2),
+        (json!({"tools": {"tool": {"timeout": "7s"}}}), None, 7),
+        (json!({"requestTimeoutMs": 2000}), Some(3), 3),
+        (json!({"requestTimeoutMs": 0}), None, 40),
+    ];
+    let id = ToolId {
+        toolbox: ToolboxName::new("tools").unwrap(),
+        server: ServerName::new("slow").unwrap(),
+        name: ToolName::new("tool").unwrap(),
+    };
+    for tool in [ToolRef::Id(id), ToolRef::Name("slow__tool".to_owned())] {
+        for (server, timeout, expected) in &cases {
+            let slow = SlowServer::new(&["tool"], None).0.taking(Duration::from_secs(40));
+            let server = serde_json::from_value(server.clone()).unwrap();
+            let settings = serde_json::from_value(json!({"toolTimeout": "5s"})).unwrap();
+            let builder = Runtime::builder().settings(settings).toolbox("tools", "");
+            let runtime = builder.provide_with("slow", Arc::new(slow), server).start().await.unwrap();
+            let mut call = Call::new(tool.clone(), json!({}));
+            call.context.options.timeout = timeout.map(Duration::from_secs);
+            let started_at = Instant::now();
+            let ended = caller(&runtime).prepare(call).start().await;
+            assert_eq!(started_at.elapsed().as_secs(), *expected, "{tool:?}");
+            let text = match expected {
+                40 => "tool",
+                _ => "server_unavailable: MCP server 'slow' is still starting. Call it again in a moment",
+            };
+            assert_eq!(line(&ended), text);
+        }
+    }
 }
 
 /// (settings, server settings, the caller's timeout, whether the global timeout is disabled, duration)

@@ -165,6 +165,50 @@ async fn an_invalid_response_ends_its_request_but_an_invalid_request_does_not() 
     assert_eq!(second.response().await.unwrap().as_str(), "{}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_response_that_is_not_json_ends_its_request() {
+    let nan = |id: &str| format!("{{\"jsonrpc\":\"2.0\",{id}\"result\":{{\"content\":[NaN]}}}}\n");
+    let large = format!("{{\"result\":\"{}\",\"id\":2}}\n", "x".repeat(20_000));
+    let banner = "Listening {\n{\"level\":\"info\"\n\u{1b}[1mready\n".to_owned();
+    let notification = "{\"jsonrpc\":\"2.0\",\"method\":\"note\",\"params\":NaN}\n".to_owned();
+    // The lines, the number of pending requests, and those that fail.
+    let cases: [(String, i64, &[i64]); 9] = [
+        (nan("\"id\":2,"), 3, &[2]),
+        (nan("\"id\":9,"), 1, &[]),
+        (nan(""), 1, &[1]),
+        (nan("\"id\":NaN,"), 1, &[1]),
+        (nan(""), 2, &[]),
+        (large.clone(), 1, &[1]),
+        (large, 2, &[]),
+        (banner, 1, &[]),
+        (notification, 1, &[]),
+    ];
+    for (lines, n_pending, expected) in cases {
+        let (near, mut far) = tokio::io::duplex(64 * 1024);
+        let (reader, writer) = tokio::io::split(near);
+        let limits = InputLimits { max_bytes: 10_000, ..InputLimits::client() };
+        let (link, _pump) = line_transport(reader, writer, limits);
+        let connection = Connection::open(link, Arc::new(NeverAnswering), ConnectionLimits::default());
+        let mut failed = Vec::new();
+        let mut pending = Vec::new();
+        for _ in 0..n_pending {
+            pending.push(connection.request("tools/call", None).await.unwrap());
+        }
+        far.write_all(lines.as_bytes()).await.unwrap();
+        for request in pending {
+            let id = request.id();
+            // The clock is paused, so the time passes only when nothing happens any more.
+            if let Ok(ended) = time::timeout(Duration::from_secs(1), request.response()).await {
+                let problem = ended.unwrap_err().to_string();
+                assert!(problem.contains("not JSON") || problem.contains("exceeds 10000 bytes"), "{problem}");
+                failed.push(id);
+            }
+        }
+        let expected: Vec<Id> = expected.iter().map(|id| Id::Number(*id)).collect();
+        assert_eq!(failed, expected, "{} with {n_pending} pending", &lines[..lines.len().min(80)]);
+    }
+}
+
 /// A service with bugs.
 struct PanickingService;
 

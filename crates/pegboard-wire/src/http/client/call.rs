@@ -213,7 +213,7 @@ impl HttpCall {
             let response = match self.server.endpoint.get(&headers, cursor.last_event_id()).await {
                 Ok(response) => response,
                 Err(error) => {
-                    why = error;
+                    why = error.after_sending();
                     continue;
                 }
             };

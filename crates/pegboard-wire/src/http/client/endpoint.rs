@@ -20,11 +20,13 @@ use tokio::time;
 
 use crate::http::body::{BodyBuffer, BodyTooLarge};
 use crate::http::client::HttpOptions;
-use crate::http::client::pool::{ConnectionPool, IDLE_TIMEOUT, KEEP_ALIVE, network_error};
+use crate::http::client::pool::{
+    ConnectionPool, IDLE_TIMEOUT, KEEP_ALIVE, NO_ANSWER, UNREACHABLE, describe, network_error,
+};
 use crate::http::client::response::HttpResponse;
 use crate::http::headers::LAST_EVENT_ID;
 use crate::http::sse::{EventTooLarge, SseDecoder, SseEvent};
-use crate::link::TransportError;
+use crate::link::{InputLimits, TransportError, too_large};
 use crate::message::{Frame, InvalidMessage, Message};
 
 /// Identifies this client to servers.
@@ -296,7 +298,7 @@ impl HttpEndpoint {
     /// Reads the whole body of a response.
     pub(crate) async fn body(&self, mut response: HttpResponse) -> Result<Bytes, TransportError> {
         let promised = response.content_length().unwrap_or(0);
-        let too_large = || TransportError::protocol(format!("the response exceeds {} bytes", self.max_body));
+        let too_large = || TransportError::protocol(too_large(self.max_body));
         if promised > self.max_body as u64 {
             return Err(too_large());
         }
@@ -329,6 +331,11 @@ impl HttpEndpoint {
     /// Returns the event stream of a response.
     pub(crate) fn events(&self, response: HttpResponse) -> SseStream {
         SseStream { response, decoder: SseDecoder::new(self.max_body) }
+    }
+
+    /// Returns the limits of a message.
+    pub(crate) fn input_limits(&self) -> InputLimits {
+        InputLimits { max_bytes: self.max_body, max_depth: self.max_depth, ..InputLimits::client() }
     }
 
     /// Decodes the messages in a body or event.
@@ -441,8 +448,12 @@ fn basic_credentials(url: &Url) -> Option<HeaderValue> {
 }
 
 fn request_error(error: reqwest::Error) -> TransportError {
-    let what = if error.is_connect() { "cannot reach the server" } else { "the server did not answer" };
-    network_error(what, &error.without_url())
+    let is_unreachable = error.is_connect();
+    let error = error.without_url();
+    if is_unreachable {
+        return TransportError::Unreachable { what: describe(UNREACHABLE, &error) };
+    }
+    network_error(NO_ANSWER, &error)
 }
 
 pub(super) fn body_error(error: reqwest::Error) -> TransportError {

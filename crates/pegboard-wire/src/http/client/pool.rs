@@ -29,8 +29,11 @@ pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 /// Interval of keep-alive probes on open connections.
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
+/// Description of a server without a connection.
+pub(super) const UNREACHABLE: &str = "cannot reach the server";
+
 /// Description of a request without a response.
-const NO_ANSWER: &str = "the server did not answer";
+pub(super) const NO_ANSWER: &str = "the server did not answer";
 
 /// Maximum number of idle connections of one runtime.
 const MAX_IDLE: usize = 256;
@@ -161,7 +164,9 @@ impl ConnectionPool {
     }
 
     async fn connect(&self) -> Result<PooledConnection, TransportError> {
-        let unreachable = |error: &dyn std::error::Error| network_error("cannot reach the server", error);
+        let unreachable = |error: &dyn std::error::Error| TransportError::Unreachable {
+            what: describe(UNREACHABLE, error),
+        };
         let connecting = self.connector.clone().call(self.origin.clone());
         let stream = match time::timeout(self.connect_timeout, connecting).await {
             Ok(connected) => connected.map_err(|error| unreachable(&error))?,
@@ -278,13 +283,18 @@ impl PooledBody {
     }
 }
 
-/// Formats a network error on one line: its innermost cause says most.
+/// Creates an error on one line.
 pub(super) fn network_error(what: &str, error: &dyn std::error::Error) -> TransportError {
+    TransportError::failed(describe(what, error))
+}
+
+/// Describes a network error on one line: its innermost cause says most.
+pub(super) fn describe(what: &str, error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(deeper) = cause.source() {
         cause = deeper;
     }
-    TransportError::failed(format!("{what}: {cause}"))
+    format!("{what}: {cause}")
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use super::support::{
     response_of_type, send_notification, send_request, serve, status, transport_error, with_timeout,
 };
 
-/// A server that answers `echo` on its stream, rejects `refuse` and closes the stream on `end`.
+/// A server that answers `echo` on its stream, `large` and `nan` with something else, rejects `refuse` and closes the stream on `end`.
 async fn serve_echo(endpoint: &'static str) -> ScriptedServer {
     let stream: Arc<Mutex<Option<mpsc::UnboundedSender<Bytes>>>> = Arc::default();
     serve(move |seen| {
@@ -38,6 +38,17 @@ async fn serve_echo(endpoint: &'static str) -> ScriptedServer {
                     let sender = stream.as_ref().unwrap();
                     sender.send(event(&notice)).unwrap();
                     sender.send(event(&answer(&seen, &json!({"path": seen.path})))).unwrap();
+                }
+                "large" => {
+                    let large = answer(&seen, &json!({"text": "x".repeat(20_000)}));
+                    stream.as_ref().unwrap().send(event(&large)).unwrap();
+                }
+                "nan" => {
+                    let broken = format!(
+                        "data: {{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":NaN}}\n\n",
+                        seen.body["id"]
+                    );
+                    stream.as_ref().unwrap().send(broken.into()).unwrap();
                 }
                 "refuse" => return status(400, "no"),
                 "end" => *stream = None,
@@ -78,6 +89,20 @@ async fn a_rejected_request_fails() {
     let server = serve_echo("post").await;
     let error = transport_error(&open_connection(&server), "refuse", json!({})).await;
     assert_eq!(error, TransportError::Status { status: 400, body: "no".into(), authenticate: None });
+}
+
+#[tokio::test]
+async fn a_response_that_cannot_be_read_fails_its_request_at_once() {
+    let server = serve_echo("post").await;
+    let small = HttpOptions { max_body: 10_000, ..options(&server.url) };
+    let (connection, _inbound) = open(legacy_client::connect(small).unwrap());
+    let other = send_request(&connection, "wait", json!({})).await;
+    for (method, expected) in [("large", "the response exceeds 10000 bytes"), ("nan", "not JSON")] {
+        let error = transport_error(&connection, method, json!({})).await.to_string();
+        assert!(error.starts_with("protocol violation: ") && error.contains(expected), "{error}");
+    }
+    assert_eq!(call(&connection, "echo", json!({})).await, Ok(json!({"path": "/post"})));
+    drop(other);
 }
 
 #[tokio::test]

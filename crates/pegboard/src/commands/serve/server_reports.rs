@@ -5,9 +5,10 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use pegboard::owner::OwnerScope;
-use pegboard::provider::ServerState;
+use pegboard::provider::{ServerState, TransportKind};
 use pegboard::runtime::Runtime;
 use pegboard::runtime::event::RuntimeEvent;
+use pegboard::runtime::toolbox::ServerStatus;
 use pegboard::telemetry::write_stderr;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
@@ -82,7 +83,8 @@ impl ServerReporter {
             ServerState::Restarting { attempt } => {
                 self.starting.entry(name.clone()).or_insert_with(Instant::now);
                 if *attempt == 1 && self.verbosity == ReportVerbosity::All {
-                    write_stderr(&format!("↻ {name:<NAME_WIDTH$}  exited; restarting"));
+                    let what = lost(self.transport(toolbox, server));
+                    write_stderr(&format!("↻ {name:<NAME_WIDTH$}  {what}"));
                 }
             }
             ServerState::NeedsLogin { fix } => self.print_failure(name, "login required", fix),
@@ -109,10 +111,27 @@ impl ServerReporter {
     }
 
     fn n_tools(&self, toolbox: &str, server: &str) -> usize {
-        let is_it = |status: &&pegboard::runtime::toolbox::ServerStatus| {
-            status.toolbox.as_str() == toolbox && status.server.as_str() == server
-        };
-        self.runtime.servers(&OwnerScope::All).iter().find(is_it).map_or(0, |status| status.n_tools)
+        self.status(toolbox, server).map_or(0, |status| status.n_tools)
+    }
+
+    fn transport(&self, toolbox: &str, server: &str) -> Option<TransportKind> {
+        self.status(toolbox, server)?.process_info.transport
+    }
+
+    fn status(&self, toolbox: &str, server: &str) -> Option<ServerStatus> {
+        let is_it =
+            |status: &ServerStatus| status.toolbox.as_str() == toolbox && status.server.as_str() == server;
+        self.runtime.servers(&OwnerScope::All).into_iter().find(is_it)
+    }
+}
+
+/// Describes the loss of a server: only a program exits.
+fn lost(transport: Option<TransportKind>) -> &'static str {
+    match transport {
+        Some(TransportKind::Stdio) | None => "exited; restarting",
+        Some(TransportKind::Http | TransportKind::Sse | TransportKind::WebSocket) => {
+            "connection lost; reconnecting"
+        }
     }
 }
 
@@ -134,6 +153,14 @@ fn failed(name: &str, why: &str, fix: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_program_exits() {
+        assert_eq!(lost(Some(TransportKind::Stdio)), "exited; restarting");
+        for transport in [TransportKind::Http, TransportKind::Sse, TransportKind::WebSocket] {
+            assert_eq!(lost(Some(transport)), "connection lost; reconnecting");
+        }
+    }
 
     #[test]
     fn a_started_server_is_one_line_and_a_failure_two() {

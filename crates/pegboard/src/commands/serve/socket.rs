@@ -13,10 +13,10 @@ use tokio::net::UnixListener;
 const FOLDER_MODE: u32 = 0o700;
 const SOCKET_MODE: u32 = 0o600;
 
-/// Listening socket; removed when it is dropped.
-pub(super) struct LocalSocket {
+/// Listening socket; removed when it is dropped. Commands that connect before it is served wait.
+pub(crate) struct LocalSocket {
     listener: UnixListener,
-    path: PathBuf,
+    file: SocketFile,
 }
 
 impl LocalSocket {
@@ -28,22 +28,22 @@ impl LocalSocket {
         // A leftover of an earlier process with the same id.
         let _ = fs::remove_file(&path);
         let listener = UnixListener::bind(&path)?;
-        fs::set_permissions(&path, fs::Permissions::from_mode(SOCKET_MODE))?;
-        Ok(Self { listener, path })
+        let file = SocketFile(path);
+        fs::set_permissions(&file.0, fs::Permissions::from_mode(SOCKET_MODE))?;
+        Ok(Self { listener, file })
     }
 
     /// Serves requests while it is polled.
     pub(super) async fn serve(self, application: Router) -> io::Result<()> {
-        let Self { listener, path } = self;
-        let _gone = RemoveOnDrop(path);
+        let Self { listener, file: _removed_at_the_end } = self;
         axum::serve(listener, application).await
     }
 }
 
-/// Removes the socket file on drop.
-struct RemoveOnDrop(PathBuf);
+/// File of a socket; removed on drop.
+struct SocketFile(PathBuf);
 
-impl Drop for RemoveOnDrop {
+impl Drop for SocketFile {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0);
     }
@@ -85,7 +85,7 @@ mod tests {
         drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
 
         let socket = LocalSocket::open(&folder).unwrap();
-        let path = socket.path.clone();
+        let path = socket.file.0.clone();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&folder), mode(&path), dead.exists()), (0o700, 0o600, false));
 
