@@ -1,7 +1,7 @@
 //! Owners of stored data.
 //!
 //! Everything that a principal leaves behind has an [`Owner`]. A store reads and lists within an [`OwnerScope`],
-//! which has no default: a query that forgets whose data it returns does not compile.
+//! which has no default: a query that forgets the owner does not compile.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -99,7 +99,7 @@ impl fmt::Debug for Owner {
     }
 }
 
-/// Owners whose data is visible.
+/// Owners with visible data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OwnerScope {
     /// All owners: the view of the operator.
@@ -119,7 +119,7 @@ impl OwnerScope {
         self.only().is_none_or(|only| only.as_str() == owner)
     }
 
-    /// Returns the owner whose data alone is visible; `None` for all.
+    /// Returns the only owner with visible data; `None` for all.
     pub fn only(&self) -> Option<&Owner> {
         match self {
             Self::All => None,

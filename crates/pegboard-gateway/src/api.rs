@@ -90,7 +90,7 @@ pub struct GatewayInfo {
 /// Data that is visible through a router, by principal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApiScope {
-    /// All data: the view of the operator, whose own calls are those of the [local](Owner::local) principal.
+    /// All data: the view of the operator. Its own calls are those of the [local](Owner::local) principal.
     All,
     /// Data of one principal, which also owns the calls.
     Principal(String),
@@ -151,19 +151,14 @@ impl Api {
 }
 
 impl ApiScope {
-    /// Returns the owner of its calls.
-    fn owner(&self) -> Owner {
+    /// Returns the owners with visible data, and the owner of calls.
+    fn into_owners(self) -> (OwnerScope, Owner) {
         match self {
-            Self::All => Owner::local(),
-            Self::Principal(name) => Owner::new(name),
-        }
-    }
-
-    /// Returns the owners whose data is visible.
-    fn owners(&self) -> OwnerScope {
-        match self {
-            Self::All => OwnerScope::All,
-            Self::Principal(name) => OwnerScope::Only(Owner::new(name)),
+            Self::All => (OwnerScope::All, Owner::local()),
+            Self::Principal(name) => {
+                let owner = Owner::new(&name);
+                (OwnerScope::Only(owner.clone()), owner)
+            }
         }
     }
 }
@@ -172,7 +167,7 @@ impl ApiScope {
 ///
 /// Requests pass the same `Host` and `Origin` checks as those of MCP clients.
 pub fn router(api: &Api, scope: ApiScope, options: &HttpServerOptions) -> Router {
-    let state = Arc::new(ApiState::new(api.clone(), &scope, options.clone()));
+    let state = Arc::new(ApiState::new(api.clone(), scope, options.clone()));
     let routes = Router::new()
         .route("/", get(overview::paths))
         .route("/status", get(overview::status))

@@ -132,7 +132,7 @@ impl ActiveProfile {
         self.runtime.caller(CallerOptions { owner, session_mode, toolboxes, ..CallerOptions::default() })
     }
 
-    /// Returns the owners whose data its clients see.
+    /// Returns the scope of the data that its clients see.
     pub(crate) fn scope(&self) -> OwnerScope {
         OwnerScope::Only(self.owner.clone())
     }

@@ -351,7 +351,7 @@ fn sql_integer(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// Returns the owner whose rows a statement selects; null for those of all.
+/// Returns the owner of the rows that a statement selects; null for all owners.
 fn owner_filter(scope: &OwnerScope) -> Option<&str> {
     scope.only().map(Owner::as_str)
 }

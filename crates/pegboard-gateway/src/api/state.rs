@@ -15,7 +15,7 @@ use super::{Api, ApiScope};
 /// The API as one principal sees it.
 pub(super) struct ApiState {
     pub(super) api: Api,
-    /// Owners whose data is visible.
+    /// Owners with visible data.
     pub(super) scope: OwnerScope,
     /// Owner of the calls.
     owner: Owner,
@@ -23,8 +23,9 @@ pub(super) struct ApiState {
 }
 
 impl ApiState {
-    pub(super) fn new(api: Api, scope: &ApiScope, options: HttpServerOptions) -> Self {
-        Self { api, scope: scope.owners(), owner: scope.owner(), options }
+    pub(super) fn new(api: Api, scope: ApiScope, options: HttpServerOptions) -> Self {
+        let (scope, owner) = scope.into_owners();
+        Self { api, scope, owner, options }
     }
 
     /// Returns the runtime.

@@ -245,7 +245,7 @@ impl ServerHandle {
             None => call.params.clone(),
         };
         for round in 0..MAX_INPUT_ROUNDS {
-            let options = self.options(client.era(), call);
+            let options = Self::options(client.era(), call);
             let sent = client.request(call.method, Some(params_to_send.clone()), options).await;
             let mut pending = sent.map_err(|failure| match failure {
                 RequestError::Transport(error) if round == 0 => {
@@ -309,7 +309,7 @@ impl ServerHandle {
         )))
     }
 
-    fn options(&self, era: Era, call: &ServerCall<'_>) -> RequestOptions {
+    fn options(era: Era, call: &ServerCall<'_>) -> RequestOptions {
         let context = call.context;
         // A session has the capabilities and the log level that it began with.
         let (capabilities, log_level) = match era {

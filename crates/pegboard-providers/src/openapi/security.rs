@@ -152,7 +152,7 @@ impl<'l> SecurityResolver<'l> {
         };
         let url = url.map_err(|_| format!("scheme '{name}' (oauth2) has an invalid tokenUrl"))?;
         let url = without_trailing_dot(url);
-        // Whoever wrote the document must not choose who gets the client secret.
+        // The author of the document must not choose the receiver of the client secret.
         let is_configured = written.is_some()
             || source_of(&url, self.documents, self.settings)? == OriginSource::Configuration
                 && !has_credentials(&url);

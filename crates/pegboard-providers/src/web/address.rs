@@ -379,61 +379,62 @@ mod tests {
         }
     }
 
+    /// Spellings of hosts; `true` if they may be public.
+    const HOSTS: [(&str, bool); 46] = [
+        // Loopback addresses: dotted, decimal, octal, hexadecimal, short, encoded, full-width.
+        ("127.0.0.1", false),
+        ("2130706433", false),
+        ("0177.0.0.1", false),
+        ("017700000001", false),
+        ("0x7f.0.0.1", false),
+        ("0X7F000001", false),
+        ("127.1", false),
+        ("127.0.0.1.", false),
+        ("%31%32%37.0.0.1", false),
+        ("１２７.0.0.1", false),
+        ("127。0。0。1", false),
+        ("[::1]", false),
+        ("[0:0:0:0:0:0:0:1]", false),
+        ("[::ffff:127.0.0.1]", false),
+        ("[::FFFF:7F00:1]", false),
+        ("[::127.0.0.1]", false),
+        ("[64:ff9b::7f00:1]", false),
+        ("[2002:7f00:1::]", false),
+        // Private, link-local and reserved addresses.
+        ("10.0.0.1", false),
+        ("167772161", false),
+        ("0xA9FEA9FE", false),
+        ("169.254.169.254", false),
+        ("[::ffff:169.254.169.254]", false),
+        ("[fe80::1]", false),
+        ("[fd00::1]", false),
+        ("0.0.0.0", false),
+        ("0", false),
+        // Names.
+        ("localhost", false),
+        ("localhost.", false),
+        ("LOCALHOST", false),
+        ("api.localhost", false),
+        ("ⓛocalhost", false),
+        ("loc%61lhost", false),
+        ("router", false),
+        ("router.", false),
+        ("nas.lan", false),
+        ("NAS.Lan.", false),
+        ("printer.local", false),
+        ("wiki.internal", false),
+        ("wiki。internal", false),
+        ("xn--bcher-kva", false),
+        // Public ones.
+        ("93.184.215.14", true),
+        ("[2606:2800:21f:cb07::1]", true),
+        ("api.example.org", true),
+        ("API.Example.ORG.", true),
+        ("bücher.example", true),
+    ];
+
     #[test]
     fn every_spelling_of_a_host_is_classified_alike_everywhere() {
-        /// Spellings of hosts, and whether they may be public.
-        const HOSTS: [(&str, bool); 46] = [
-            // Loopback addresses: dotted, decimal, octal, hexadecimal, short, encoded, full-width.
-            ("127.0.0.1", false),
-            ("2130706433", false),
-            ("0177.0.0.1", false),
-            ("017700000001", false),
-            ("0x7f.0.0.1", false),
-            ("0X7F000001", false),
-            ("127.1", false),
-            ("127.0.0.1.", false),
-            ("%31%32%37.0.0.1", false),
-            ("１２７.0.0.1", false),
-            ("127。0。0。1", false),
-            ("[::1]", false),
-            ("[0:0:0:0:0:0:0:1]", false),
-            ("[::ffff:127.0.0.1]", false),
-            ("[::FFFF:7F00:1]", false),
-            ("[::127.0.0.1]", false),
-            ("[64:ff9b::7f00:1]", false),
-            ("[2002:7f00:1::]", false),
-            // Private, link-local and reserved addresses.
-            ("10.0.0.1", false),
-            ("167772161", false),
-            ("0xA9FEA9FE", false),
-            ("169.254.169.254", false),
-            ("[::ffff:169.254.169.254]", false),
-            ("[fe80::1]", false),
-            ("[fd00::1]", false),
-            ("0.0.0.0", false),
-            ("0", false),
-            // Names.
-            ("localhost", false),
-            ("localhost.", false),
-            ("LOCALHOST", false),
-            ("api.localhost", false),
-            ("ⓛocalhost", false),
-            ("loc%61lhost", false),
-            ("router", false),
-            ("router.", false),
-            ("nas.lan", false),
-            ("NAS.Lan.", false),
-            ("printer.local", false),
-            ("wiki.internal", false),
-            ("wiki。internal", false),
-            ("xn--bcher-kva", false),
-            // Public ones.
-            ("93.184.215.14", true),
-            ("[2606:2800:21f:cb07::1]", true),
-            ("api.example.org", true),
-            ("API.Example.ORG.", true),
-            ("bücher.example", true),
-        ];
         for (host, expected) in HOSTS {
             for url in [format!("http://{host}:8080/x"), format!("https://user:pw@{host}/")] {
                 let url: Url = url.parse().unwrap_or_else(|error| panic!("{url}: {error}"));

@@ -49,7 +49,7 @@ fn without_time(text: &str) -> String {
 fn search() -> CallInfo {
     CallInfo {
         session: "s-20260101120000".into(),
-        owner: Default::default(),
+        owner: pegboard::owner::Owner::local(),
         operation: "1-2".parse().unwrap(),
         tool: "github__search".into(),
         server: "github".into(),

@@ -190,7 +190,9 @@ async fn the_most_specific_workspace_wins_and_stays_with_the_session() {
 /// Makes calls, shuts down the gateway, and returns the recorded trace.
 async fn traced(profile: &str, kind: (Transport, Era), calls: &[(&str, Value)]) -> Vec<TraceRecord> {
     let environment = TestEnvironment::new();
-    let file = environment.write("workbench-config.json", &agents(&environment).to_string());
+    let mut configuration = agents(&environment);
+    configuration["tracePayloads"] = true.into();
+    let file = environment.write("workbench-config.json", &configuration.to_string());
     let connected = ConnectedClient::connect(environment, &file, Some(profile), kind).await;
     for (name, arguments) in calls {
         call(&connected.client, name, arguments.clone()).await;

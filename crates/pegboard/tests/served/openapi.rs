@@ -53,7 +53,7 @@ async fn an_operation_is_a_tool_over_every_transport() {
         let environment = TestEnvironment::new();
         environment.write("catalog.yaml", &DOCUMENT.replace("SERVICE", &url));
         let configuration = json!({"toolboxes": {"t": {"description": "T", "openapiSpecs": {
-            "catalog": {"spec": "catalog.yaml", "credentials": {"key": {"value": "${CATALOG_KEY}"}}},
+            "catalog": {"spec": "catalog.yaml", "baseUrl": format!("{url}/v1"), "credentials": {"key": {"value": "${CATALOG_KEY}"}}},
         }}}});
         let file = environment.write("pegboard.json", &configuration.to_string());
         let connected =

@@ -188,7 +188,8 @@ async fn removing_a_service_from_one_toolbox_keeps_it_in_another() {
         "paths": {"/user": {"get": {"operationId": "user", "responses": {"200": {"description": "ok"}}}}},
     });
     environment.write("people.json", &document.to_string());
-    let toolbox = json!({"description": "T", "openapiSpecs": {"people": {"spec": "people.json"}}});
+    let people = json!({"spec": "people.json", "baseUrl": service.url("")});
+    let toolbox = json!({"description": "T", "openapiSpecs": {"people": people}});
     let mut file = json!({"pegboard": 1, "toolboxes": {"one": toolbox, "other": toolbox}});
     let path = environment.write("pegboard.json", &file.to_string());
     let mut command = environment.serving(&path);

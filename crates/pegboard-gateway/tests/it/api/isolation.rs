@@ -31,7 +31,6 @@ use pegboard_stores::limits::CacheLimits;
 use pegboard_stores::memory::MemoryCache;
 use pegboard_stores::sqlite::Database;
 use pegboard_wire::client::{Era, McpClient, RequestOptions};
-use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::sync::{broadcast, watch};
 use tokio::time::{self, Duration};
@@ -131,6 +130,15 @@ impl Provider for FailedServer {
 
     fn shut_down(&self) -> BoxFuture<'_, ()> {
         ready(()).boxed()
+    }
+}
+
+/// A failure with something that the server wrote.
+fn failure() -> ServerState {
+    ServerState::Failed {
+        why: "it broke".to_owned(),
+        fix: "mend it".to_owned(),
+        stderr: Some("unowned-stderr".to_owned()),
     }
 }
 
@@ -304,7 +312,7 @@ impl Connected {
 #[derive(Debug)]
 struct AnnsIds {
     output: String,
-    state: Value,
+    request_state: Value,
     tasks: Vec<String>,
     trace: String,
     running: String,
@@ -330,7 +338,7 @@ async fn leave_objects(stage: &Stage, ann: &[Connected], api: &ApiServer) -> Ann
     let stored = of("flat", true).call("big", json!({"text": "ann-output "})).await;
     let output = stored.split("pegboard://outputs/").nth(1).unwrap().split('"').next().unwrap().to_owned();
     let suspended = of("flat", true).call("ask", json!({"mark": "ann-suspended"})).await;
-    let state = serde_json::from_str::<Value>(&suspended).unwrap()["requestState"].clone();
+    let request_state = serde_json::from_str::<Value>(&suspended).unwrap()["requestState"].clone();
     let mut tasks = Vec::new();
     for is_stateless in [true, false] {
         let client = of("flat", is_stateless);
@@ -363,7 +371,7 @@ async fn leave_objects(stage: &Stage, ann: &[Connected], api: &ApiServer) -> Ann
     assert!(sessions.iter().any(|session| session["id"] == running["caller"]));
     AnnsIds {
         output,
-        state,
+        request_state,
         tasks,
         trace: called["traceId"].as_str().unwrap().to_owned(),
         running: started["callId"].as_str().unwrap().to_owned(),
@@ -416,7 +424,7 @@ async fn probe_client(client: &Connected, ids: &AnnsIds) -> String {
 /// Tries to resume the suspended call, which only its owner can do, and only once.
 async fn resume(client: &Connected, ids: &AnnsIds) -> String {
     let mut params = client.call_params("ask", json!({"mark": "ann-suspended"}));
-    params["requestState"] = ids.state.clone();
+    params["requestState"] = ids.request_state.clone();
     params["inputResponses"] = json!({"q": {"action": "accept", "content": {}}});
     client.ask("tools/call", params).await
 }
@@ -460,27 +468,13 @@ fn marks_in(text: &str) -> BTreeSet<&'static str> {
     MARKS.iter().chain(&UNOWNED).copied().filter(|mark| text.contains(mark)).collect()
 }
 
-#[tokio::test]
-async fn what_belongs_to_one_principal_does_not_exist_for_another() {
-    let stage = stage().await;
-    let (ann, bob) = (stage.connect_all("ann").await, stage.connect_all("bob").await);
-    let api_of = async |name: &str| stage.api_of(ApiScope::Principal(name.to_owned())).await;
-    let (of_ann, of_bob, of_operator) =
-        (api_of("ann").await, api_of("bob").await, stage.api_of(ApiScope::All).await);
-    let mut bobs_events = of_bob.listen("/events").await;
-    let ids = leave_objects(&stage, &ann, &of_ann).await;
-    stage.failed.send_replace(ServerState::Failed {
-        why: "it broke".to_owned(),
-        fix: "mend it".to_owned(),
-        stderr: Some("unowned-stderr".to_owned()),
-    });
-
-    // Bob first: what he does must not change what Ann has.
-    for client in &bob {
-        let seen = probe_client(client, &ids).await;
+/// Checks that nothing of Ann's exists for Bob.
+async fn check_stranger(bob: &[Connected], api: &ApiServer, ids: &AnnsIds) {
+    for client in bob {
+        let seen = probe_client(client, ids).await;
         assert_eq!(marks_in(&seen), BTreeSet::new(), "{}: {seen}", client.profile);
         if client.is_stateless {
-            let refused = resume(client, &ids).await;
+            let refused = resume(client, ids).await;
             assert!(refused.starts_with("Invalid params: "), "{}: {refused}", client.profile);
         }
         for method in ["tasks/cancel", "tasks/result"] {
@@ -490,44 +484,64 @@ async fn what_belongs_to_one_principal_does_not_exist_for_another() {
             }
         }
     }
-    let (seen, found) = probe_api(&of_bob, &ids).await;
+    let (seen, found) = probe_api(api, ids).await;
     assert_eq!(marks_in(&seen), BTreeSet::new(), "{seen}");
     // He has sessions of his own under the ids that he tried.
     assert_eq!(found, BTreeSet::from([EXPIRED, LIVE].map(|id| format!("/sessions/{id}"))));
-    for (method, path) in [
-        (Method::DELETE, format!("/outputs/{}", ids.output)),
-        (Method::DELETE, format!("/calls/{}", ids.running)),
-    ] {
-        assert_eq!(of_bob.request(method, &path).send().await.unwrap().status(), 404, "{path}");
+    for path in [format!("/outputs/{}", ids.output), format!("/calls/{}", ids.running)] {
+        assert_eq!(api.delete(&path).await.0, 404, "{path}");
+    }
+    for id in [EXPIRED, LIVE] {
+        assert_eq!(api.get(&format!("/sessions/ann:{id}")).await.0, 404);
     }
     let answers = json!({"id": "1", "answers": {"q": {"action": "accept", "content": {}}}});
-    assert_eq!(of_bob.post(&format!("/calls/{}/answers", ids.running), answers).await.0, 404);
+    assert_eq!(api.post(&format!("/calls/{}/answers", ids.running), answers).await.0, 404);
+}
 
-    // Everything is still there for Ann, on all of her profiles.
+/// Checks that everything is there for Ann; returns the paths of the API that lead to it.
+async fn check_owner(ann: &[Connected], api: &ApiServer, ids: &AnnsIds) -> BTreeSet<String> {
     let mut seen = String::new();
-    for client in &ann {
-        seen += &probe_client(client, &ids).await;
+    for client in ann {
+        seen += &probe_client(client, ids).await;
     }
-    let (by_api, found) = probe_api(&of_ann, &ids).await;
+    let (by_api, found) = probe_api(api, ids).await;
     seen += &by_api;
-    seen += &resume(ann.iter().filter(|client| client.profile == "flat").nth(1).unwrap(), &ids).await;
+    seen += &resume(ann.iter().filter(|client| client.profile == "flat").nth(1).unwrap(), ids).await;
     assert_eq!(marks_in(&seen), MARKS.into_iter().collect());
     assert_eq!(found.len(), 5, "{found:?}");
+    found
+}
 
-    // The operator sees all of it, and what no principal may see. Both have sessions with the ids that Bob tried.
-    let (mut seen, found_by_operator) = probe_api(&of_operator, &ids).await;
-    let path = |name: &str, id: &str| format!("/sessions/{name}{id}");
-    assert!(found_by_operator.is_subset(&found));
+/// Checks that the operator sees all of it, and what no principal may see.
+async fn check_operator(api: &ApiServer, ids: &AnnsIds, found_by_ann: &BTreeSet<String>) {
+    let (mut seen, found) = probe_api(api, ids).await;
+    assert!(found.is_subset(found_by_ann));
+    // Ann and Bob have sessions with these ids.
     for id in [EXPIRED, LIVE] {
-        let (status, problem) = of_operator.get(&path("", id)).await;
+        let (status, problem) = api.get(&format!("/sessions/{id}")).await;
         assert_eq!((status, &problem["error"]["code"]), (404, &json!("not_found")));
-        seen += &of_operator.get(&path("ann:", id)).await.1.to_string();
-        assert_eq!(of_operator.get(&path("bob:", id)).await.0, 200);
-        assert_eq!(of_bob.get(&path("ann:", id)).await.0, 404);
+        seen += &api.get(&format!("/sessions/ann:{id}")).await.1.to_string();
+        assert_eq!(api.get(&format!("/sessions/bob:{id}")).await.0, 200);
     }
-    let by_api =
+    let expected =
         ["ann-output", "ann-record", "ann-payload", "ann-workspace", "ann-running", "unowned-stderr"];
-    assert!(by_api.iter().all(|mark| seen.contains(mark)), "{:?}", marks_in(&seen));
+    assert!(expected.iter().all(|mark| seen.contains(mark)), "{:?}", marks_in(&seen));
+}
+
+#[tokio::test]
+async fn what_belongs_to_one_principal_does_not_exist_for_another() {
+    let stage = stage().await;
+    let (ann, bob) = (stage.connect_all("ann").await, stage.connect_all("bob").await);
+    let api_of = async |name: &str| stage.api_of(ApiScope::Principal(name.to_owned())).await;
+    let (of_ann, of_bob) = (api_of("ann").await, api_of("bob").await);
+    let mut bobs_events = of_bob.listen("/events").await;
+    let ids = leave_objects(&stage, &ann, &of_ann).await;
+    stage.failed.send_replace(failure());
+
+    // Bob first: what he does must not change what Ann has.
+    check_stranger(&bob, &of_bob, &ids).await;
+    let found = check_owner(&ann, &of_ann, &ids).await;
+    check_operator(&stage.api_of(ApiScope::All).await, &ids, &found).await;
 
     // Bob's events have told him nothing either. They end with a call of his own.
     assert_eq!(of_bob.post("/calls", json!({"tool": "s__stamp", "session": "last"})).await.0, 200);
@@ -596,12 +610,7 @@ async fn a_log_message_outside_of_calls_reaches_a_principal_only_while_it_is_alo
 #[tokio::test]
 async fn the_output_of_a_failed_server_reaches_a_principal_only_while_it_is_alone() {
     let stage = stage().await;
-    let broken = ServerState::Failed {
-        why: "it broke".to_owned(),
-        fix: "mend it".to_owned(),
-        stderr: Some("unowned-stderr".to_owned()),
-    };
-    stage.failed.send_replace(broken);
+    stage.failed.send_replace(failure());
     let of_ann = stage.api_of(ApiScope::Principal("ann".to_owned())).await;
     let of_operator = stage.api_of(ApiScope::All).await;
     let ann = stage.connect_all("ann").await;
