@@ -115,10 +115,12 @@ impl ServeArgs {
         let signal = ReloadSignal::listen();
         let tokens = self.tokens()?;
         let listener = if self.stdio { None } else { Some(self.listen(&tokens).await?) };
+        let state = paths::state_dir(globals.state.as_deref());
+        // Opened with the port, so that commands find the gateway as soon as clients do.
+        let local = LocalApi::open(state.as_deref());
         let threads = ServerThreads::new(self.n_threads(&configuration.settings));
         let servers = PoolOptions { supervisor: supervisor() };
-        let state = paths::state_dir(globals.state.as_deref());
-        let options = AppOptions { state: state.clone(), servers, fallback: Some(onboarding::toolbox()) };
+        let options = AppOptions { state, servers, fallback: Some(onboarding::toolbox()) };
         let app = wiring::start(configuration, options, telemetry)
             .await
             .map_err(|error| CliError::configuration(error.to_string()))?;
@@ -151,7 +153,7 @@ impl ServeArgs {
             never = reports.follow() => match never {},
             () = watcher.run(signal, &app, self.profile.as_deref(), telemetry) => Ok(()),
             () = sigusr1::report_on_signal(&app, &threads) => Ok(()),
-            () = serve_local_api(&api, state.as_deref()) => Ok(()),
+            () = local.serve(&api) => Ok(()),
         };
         // A second signal skips the shutdown.
         tokio::select! {
@@ -245,26 +247,43 @@ impl ServeArgs {
     }
 }
 
-/// Serves the API on the local socket while it is polled. Never completes.
-#[cfg(unix)]
-pub(crate) async fn serve_local_api(api: &Api, state: Option<&Path>) {
-    if let Some(state) = state {
+/// The API on the local socket, for commands. There is no local socket on other platforms than Unix.
+pub(crate) struct LocalApi {
+    #[cfg(unix)]
+    socket: Option<io::Result<LocalSocket>>,
+}
+
+impl LocalApi {
+    /// Opens the socket. Connections wait until it is served.
+    #[cfg(unix)]
+    pub(crate) fn open(state: Option<&Path>) -> Self {
+        Self { socket: state.map(|state| LocalSocket::open(&paths::socket_dir(state))) }
+    }
+
+    #[cfg(not(unix))]
+    pub(crate) fn open(_state: Option<&Path>) -> Self {
+        Self {}
+    }
+
+    /// Serves the API while it is polled. Never completes.
+    #[cfg(unix)]
+    pub(crate) async fn serve(self, api: &Api) {
         let routes = api::router(api, ApiScope::All, &HttpServerOptions::default());
-        let served = match LocalSocket::open(&paths::socket_dir(state)) {
-            Ok(socket) => socket.serve(routes).await,
-            Err(error) => Err(error),
+        let served = match self.socket {
+            Some(Ok(socket)) => socket.serve(routes).await,
+            Some(Err(error)) => Err(error),
+            None => Ok(()),
         };
         if let Err(error) = served {
             tracing::warn!("Commands cannot reach this gateway: cannot open the local socket: {error}");
         }
+        std::future::pending::<()>().await;
     }
-    std::future::pending::<()>().await;
-}
 
-/// There is no local socket on this platform.
-#[cfg(not(unix))]
-pub(crate) async fn serve_local_api(_api: &Api, _state: Option<&Path>) {
-    std::future::pending::<()>().await;
+    #[cfg(not(unix))]
+    pub(crate) async fn serve(self, _api: &Api) {
+        std::future::pending::<()>().await;
+    }
 }
 
 /// Returns the supervisor that wraps child processes: this program with the `supervise` command.

@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 
 use super::tour::GRACE;
 use crate::cli::CliError;
-use crate::commands::serve::{serve_local_api, shutdown_signal};
+use crate::commands::serve::{LocalApi, shutdown_signal};
 
 /// Number of ports that are tried.
 const MAX_PORTS: u16 = 100;
@@ -72,7 +72,7 @@ impl DemoEndpoint {
                 served.map_err(|error| CliError::system(error.to_string()))?;
             }
             () = shutdown_signal() => {}
-            () = serve_local_api(&api, state) => {}
+            () = LocalApi::open(state).serve(&api) => {}
         }
         app.runtime.shut_down(GRACE).await;
         Ok(())

@@ -16,7 +16,7 @@ const SOCKET_MODE: u32 = 0o600;
 /// Listening socket; removed when it is dropped.
 pub(super) struct LocalSocket {
     listener: UnixListener,
-    path: PathBuf,
+    file: RemoveOnDrop,
 }
 
 impl LocalSocket {
@@ -29,13 +29,12 @@ impl LocalSocket {
         let _ = fs::remove_file(&path);
         let listener = UnixListener::bind(&path)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(SOCKET_MODE))?;
-        Ok(Self { listener, path })
+        Ok(Self { listener, file: RemoveOnDrop(path) })
     }
 
     /// Serves requests while it is polled.
     pub(super) async fn serve(self, application: Router) -> io::Result<()> {
-        let Self { listener, path } = self;
-        let _gone = RemoveOnDrop(path);
+        let Self { listener, file: _file } = self;
         axum::serve(listener, application).await
     }
 }
@@ -85,7 +84,7 @@ mod tests {
         drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
 
         let socket = LocalSocket::open(&folder).unwrap();
-        let path = socket.path.clone();
+        let path = socket.file.0.clone();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&folder), mode(&path), dead.exists()), (0o700, 0o600, false));
 
