@@ -9,7 +9,7 @@ use futures_util::stream;
 use indexmap::IndexMap;
 use parking_lot::Mutex;
 use pegboard_core::error::{CallError, NotFound};
-use pegboard_core::id::{ServerName, ToolId, ToolboxName};
+use pegboard_core::id::{ServerName, ToolboxName};
 use pegboard_core::provider::{ProcessInfo, Provider, ServerOffering, ServerState, ToolKind};
 use pegboard_core::settings::ServerSettings;
 use pegboard_json::RawJson;
@@ -161,12 +161,14 @@ impl Toolboxes {
         let mut listings = Vec::new();
         for (toolbox, contents) in &self.0 {
             for (name, server) in &contents.servers {
+                let offer = Arc::clone(&server.offer.borrow());
                 listings.push(ServerListing {
                     toolbox: toolbox.clone(),
                     server: name.clone(),
                     kind: server.provider.kind(),
                     settings: Arc::clone(&server.settings),
-                    offer: Arc::clone(&server.offer.borrow()),
+                    is_known: offer.is_stale || !offer.tools.is_empty() || server.is_ready(),
+                    offer,
                     drain_counter: server.drain_counter.clone(),
                 });
             }
@@ -302,40 +304,9 @@ impl Toolboxes {
         failed.collect()
     }
 
-    /// Returns the servers that have not listed their tools yet, in toolboxes accepted by the predicate:
-    /// those with a name that occurs in the tool name, and the others.
-    pub(crate) fn unopened_servers(
-        &self,
-        tool: &str,
-        is_included: impl Fn(&ToolboxName) -> bool,
-    ) -> (Vec<&ToolboxServer>, Vec<&ToolboxServer>) {
-        let included = self.0.iter().filter(|(name, _)| is_included(name));
-        let servers = included.flat_map(|(_, contents)| &contents.servers);
-        let (mut likely, mut others) = (Vec::new(), Vec::new());
-        for (name, server) in servers.filter(|(_, server)| server.is_unopened()) {
-            if tool.contains(name.as_str()) { likely.push(server) } else { others.push(server) }
-        }
-        (likely, others)
-    }
-
-    /// Returns the unavailable server to which a tool of this name would belong; used for error messages
-    /// only.
-    pub(crate) fn unavailable_server(
-        &self,
-        tool: &str,
-        is_included: impl Fn(&ToolboxName) -> bool,
-    ) -> Option<&ToolboxServer> {
-        let included = self.0.iter().filter(|(name, _)| is_included(name));
-        let servers = included.flat_map(|(_, contents)| &contents.servers);
-        let is_named =
-            |name: &ServerName| tool.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with("__"));
-        servers.filter(|(name, server)| is_named(name) && !server.is_ready()).map(|(_, server)| server).next()
-    }
-
-    /// Opens the server of a tool if it is not ready; returns `false` if there was nothing to do.
-    pub(crate) async fn open_server_of(&self, tool: &ToolId) -> Result<bool, CallError> {
-        let server = self.0.get(&tool.toolbox).and_then(|contents| contents.servers.get(&tool.server));
-        match server {
+    /// Opens a server if it is not ready; returns `false` if there was nothing to do.
+    pub(crate) async fn open_server(&self, id: &ServerId) -> Result<bool, CallError> {
+        match self.server(&id.toolbox, &id.server) {
             Some(server) if !server.is_ready() => server.open().await.map(|()| true),
             Some(_) | None => Ok(false),
         }

@@ -117,6 +117,10 @@ impl Toolset {
         if let Some((name, _)) = self.items.get_key_value(asked) {
             return Some(name);
         }
+        // With a separator it names a server, and a tool of another one may end like it.
+        if asked.contains("__") {
+            return None;
+        }
         let ending = format!("__{asked}");
         let mut namesakes = self.items.keys().filter(|name| name.ends_with(&ending));
         namesakes.next().filter(|_| !asked.is_empty() && namesakes.next().is_none())
@@ -132,7 +136,13 @@ impl Toolset {
     ) -> CallHandle {
         let Some(item) = self.resolve_name(asked).and_then(|name| self.items.get(name)) else {
             let asked: String = asked.chars().take(200).collect();
-            return CallHandle::new(ready(CallResult::rejected(CallError::unknown_tool(asked))));
+            let error = if builtin::is_task_status(&asked) {
+                let reason = format!("'{asked}' is not enabled for this agent: add task_status to its tools");
+                CallError::NotPermitted { reason }
+            } else {
+                CallError::unknown_tool(asked)
+            };
+            return CallHandle::new(ready(CallResult::rejected(error)));
         };
         let tool = match item {
             ToolsetItem::Selected(selected) => selected.tool.clone(),
