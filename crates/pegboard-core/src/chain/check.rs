@@ -125,13 +125,16 @@ fn left_out(
     warnings
 }
 
-/// Returns the names that a tool neither declares nor accepts.
+/// Returns the names that a tool neither declares nor accepts. A tool without inputs is meant to get nothing.
 pub(super) fn undeclared<'n>(entry: &ToolEntry, names: impl Iterator<Item = &'n str>) -> Vec<&'n str> {
     let schema = entry.input_schema().as_json();
-    if is_open(schema) {
-        return Vec::new();
+    let properties = schema["properties"].as_object().filter(|properties| !properties.is_empty());
+    match properties {
+        Some(properties) if !is_open(schema) => {
+            names.filter(|name| !properties.contains_key(*name)).collect()
+        }
+        Some(_) | None => Vec::new(),
     }
-    names.filter(|name| schema["properties"].get(name).is_none()).collect()
 }
 
 /// Describes the parts of the context that a tool does not get.

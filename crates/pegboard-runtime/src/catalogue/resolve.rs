@@ -319,7 +319,13 @@ impl Snapshot {
             [(at, slot)] if named.contains(&at) => self.namesake(name, slot, namesakes, scope),
             // It can only be a tool of the one server there is.
             [(_, slot)] if n_others == 0 => self.in_slot(name, slot, name, scope),
-            _ => NameTarget::Unknown(unknown_tool(name, self.qualified(name, &candidates, &named))),
+            _ => {
+                // A similar name that exists is a better suggestion than a server that may have the tool.
+                let similar = if named.is_empty() { self.similar(name, scope) } else { Vec::new() };
+                let names =
+                    if similar.is_empty() { self.qualified(name, &candidates, &named) } else { similar };
+                NameTarget::Unknown(unknown_tool(name, names))
+            }
         }
     }
 
@@ -410,8 +416,13 @@ impl Snapshot {
         if name.starts_with("agent__") {
             return unknown_agent(name);
         }
+        unknown_tool(name, self.similar(name, scope))
+    }
+
+    /// Returns the flat names of the visible tools with the most similar names.
+    fn similar(&self, name: &str, scope: NameScope<'_>) -> Vec<String> {
         let visible = self.slots.iter().filter(|slot| scope.visible.has(&slot.listing.toolbox));
-        unknown_tool(name, self.closest_flat_names(name, &visible.collect::<Vec<_>>()))
+        self.closest_flat_names(name, &visible.collect::<Vec<_>>())
     }
 
     fn closest_flat_names(&self, name: &str, among: &[&ListingSlot]) -> Vec<String> {
