@@ -213,8 +213,8 @@ impl ResourceIndex {
         crate::surface::json_array(seen.map(|item| item.listed.clone()))
     }
 
-    /// Returns the prompt with this name. The name of a server whose prompts are not known yet may be a prompt
-    /// of that server, and of no other.
+    /// Returns the prompt with this name. While the prompts of a server are not known, every name with its
+    /// prefix may be one of them, and of no other server.
     pub(crate) fn find_prompt(&self, snapshot: &Snapshot, name: &str) -> Option<ItemLocation> {
         self.prompts.find(name).or_else(|| {
             let (listing, upstream_name) = snapshot.owner(name)?;
@@ -287,7 +287,7 @@ impl ResourceIndex {
 }
 
 /// Returns the positions of the servers that list a resource or a template for it. A qualified URI belongs to
-/// the server that it names, whoever lists it.
+/// the server that it names, and listing it is no claim.
 fn claimants(
     servers: &IndexMap<String, IndexedServer>,
     by_uri: &HashMap<String, Vec<usize>>,

@@ -215,8 +215,8 @@ pub(crate) fn assign_flat_names<'n>(
     assigned
 }
 
-/// Assigns `agent_mode` names to tools, given with the prefixes of their servers and their flat names. A tool
-/// whose name would not satisfy `is_own` has its flat name instead.
+/// Assigns `agent_mode` names to tools, given with the prefixes of their servers and their flat names. A name
+/// that does not satisfy `is_own` is replaced by the flat name.
 pub(crate) fn assign_agent_mode_names<'n>(
     tools: impl Iterator<Item = (&'n str, &'n ToolId)>,
     flat_names: &[AssignedName],

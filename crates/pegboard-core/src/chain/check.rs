@@ -92,7 +92,7 @@ pub(super) fn verdict(
     ValidationResult { warnings, ..ValidationResult::of(found) }
 }
 
-/// Returns a warning for each step without a mapping whose tool does not accept all of the known context.
+/// Returns a warning for each step without a mapping, if its tool does not accept all of the known context.
 fn left_out(
     spec: &ChainSpec,
     tools: &dyn Invoker,
