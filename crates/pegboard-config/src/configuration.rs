@@ -86,6 +86,32 @@ pub struct ToolboxConfig {
     pub chains: IndexMap<String, ChainSpec>,
 }
 
+impl ToolboxConfig {
+    /// Returns the name of a service beside an MCP server of its name: `rest__NAME`.
+    pub(crate) fn service_name(name: &str) -> String {
+        format!("rest__{name}")
+    }
+
+    /// Returns `true` if there is an MCP server of this name, usable or not.
+    pub(crate) fn has_server(&self, name: &str) -> bool {
+        match self.servers.get(name) {
+            Some(ServerEntry::Mcp { .. } | ServerEntry::Unusable(_)) => true,
+            Some(ServerEntry::OpenApi { .. }) | None => false,
+        }
+    }
+
+    /// Makes room for an MCP server with the name of a service.
+    pub(crate) fn rename_service(&mut self, name: &str) {
+        let Some(ServerEntry::OpenApi { .. }) = self.servers.get(name) else { return };
+        let Ok(renamed) = ServerName::new(Self::service_name(name)) else { return };
+        if !self.servers.contains_key(&renamed)
+            && let Some(service) = self.servers.shift_remove(name)
+        {
+            self.servers.insert(renamed, service);
+        }
+    }
+}
+
 impl Configuration {
     /// Returns the unusable servers, REST tools and model providers: the toolbox and section, unless it is a
     /// model provider, and the name.

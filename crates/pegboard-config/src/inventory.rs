@@ -6,7 +6,7 @@ use pegboard_core::settings::ServerSettings;
 use serde_json::{Map, Value as Json};
 
 use crate::Environment;
-use crate::configuration::{Configuration, UnusableEntry};
+use crate::configuration::{Configuration, ToolboxConfig, UnusableEntry};
 use crate::dialect::{ConfigDialect, root_names};
 use crate::edit::EditPath;
 use crate::error::ConfigurationError;
@@ -227,7 +227,11 @@ impl InventoryBuilder<'_> {
     ) -> Option<&UnusableEntry> {
         let toolbox = self.configuration.toolboxes.get(toolbox.unwrap_or("default"))?;
         match section {
-            EntrySection::Servers | EntrySection::OpenApiServices => toolbox.servers.get(name)?.unusable(),
+            EntrySection::Servers => toolbox.servers.get(name)?.unusable(),
+            EntrySection::OpenApiServices => {
+                let beside_server = toolbox.servers.get(ToolboxConfig::service_name(name).as_str());
+                beside_server.or_else(|| toolbox.servers.get(name))?.unusable()
+            }
             EntrySection::RestTools => toolbox.rest_tools.get(name)?.unusable(),
             EntrySection::Chains | EntrySection::Agents => None,
         }

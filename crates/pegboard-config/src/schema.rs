@@ -221,12 +221,18 @@ fn add_aliases_to_definitions(definitions: &mut Map<String, Value>) {
     }
 }
 
-/// Joins wrapped descriptions into single lines and allows comment keys in every object.
+/// Returns a description without its code blocks, which are examples for programmers.
+fn without_examples(description: &str) -> String {
+    let parts = description.split("```").step_by(2).map(str::trim_end);
+    parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n")
+}
+
+/// Joins wrapped descriptions into single lines, without code, and allows comment keys in every object.
 fn normalize(schema: &mut Value) {
     match schema {
         Value::Object(entries) => {
             if let Some(Value::String(description)) = entries.get_mut("description") {
-                *description = description.replace('\n', " ");
+                *description = without_examples(description).replace('\n', " ");
             }
             if entries.get("additionalProperties") == Some(&json!(false)) {
                 entries.insert("patternProperties".to_owned(), json!({"^(_|\\$schema$)": true}));

@@ -33,6 +33,12 @@ pub trait Invoker: Send + Sync {
     /// Returns the tool with this name, if there is one.
     fn find(&self, name: &str) -> Option<Arc<ToolEntry>>;
 
+    /// Returns the tool that a call of this name would use. If the name points to a server that has not listed
+    /// its tools yet, the server is opened first.
+    fn locate<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Arc<ToolEntry>, CallError>> {
+        ready(self.find(name).ok_or_else(|| CallError::unknown_tool(name))).boxed()
+    }
+
     /// Starts a call. A rejected call returns a handle that resolves at once.
     fn start(&self, call: Call) -> CallHandle;
 

@@ -1,14 +1,17 @@
 //! Chains: tools that run in sequence or in parallel over a shared context.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::call::Invoker;
 use crate::duration::serialize_millis;
+use crate::error::CallError;
 use crate::outcome::Outcome;
 use crate::schema::Schema;
 use crate::validation::ValidationResult;
@@ -130,6 +133,25 @@ impl<'t> ToolChain<'t> {
     /// ```
     pub fn validate(&self) -> ValidationResult {
         check::verdict(&self.spec, self.tools, None)
+    }
+
+    /// Looks up the tools of all steps, which starts the servers that they name; returns the reason why the
+    /// first missing one cannot be called.
+    pub async fn find_tools(&self) -> Result<(), CallError> {
+        let names: BTreeSet<&str> = self.spec.steps.iter().map(|step| step.tool_name.as_str()).collect();
+        let missing = names.into_iter().filter(|name| self.tools.find(name).is_none());
+        let located = join_all(missing.map(|name| self.tools.locate(name))).await;
+        located.into_iter().try_for_each(|located| located.map(drop))
+    }
+
+    /// Fails if no step can run: the chain is invalid for this input, or a tool cannot be called.
+    pub(crate) async fn admit(&self, input: &Value) -> Result<(), CallError> {
+        let structural = self.spec.structural_errors();
+        if structural.is_empty() {
+            self.find_tools().await?;
+        }
+        let verdict = check::verdict(&self.spec, self.tools, Some((input, ExecuteOptions::default())));
+        if verdict.valid { Ok(()) } else { Err(CallError::InvalidParameters { violations: verdict.errors }) }
     }
 
     /// Runs the chain with default options: validates it first, and stops at the first failure.

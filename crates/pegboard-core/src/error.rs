@@ -6,7 +6,11 @@ use std::time::Duration;
 use pegboard_json::RawJson;
 use serde::{Deserialize, Serialize};
 
+use crate::similar::nearest;
 use crate::validation::Violation;
+
+/// Maximum number of suggested names.
+const MAX_SUGGESTIONS: usize = 3;
 
 /// Reason why a call has no output. A tool that reports a failure has an output.
 ///
@@ -210,8 +214,9 @@ pub enum NotFound {
     },
     /// Unknown toolbox.
     #[error(
-        "Toolbox '{toolbox}' is not open: Toolbox '{toolbox}' not found. Available toolboxes: {}",
-        listed(available)
+        "Toolbox '{toolbox}' is not open: Toolbox '{toolbox}' not found. Available toolboxes: {}{}",
+        listed(available),
+        suggestion(&self.nearest())
     )]
     Toolbox {
         /// Requested name.
@@ -229,7 +234,11 @@ pub enum NotFound {
         toolbox: String,
     },
     /// Unknown server in a toolbox.
-    #[error("Server '{server}' not found in toolbox '{toolbox}'. Available servers: {}", listed(available))]
+    #[error(
+        "Server '{server}' not found in toolbox '{toolbox}'. Available servers: {}{}",
+        listed(available),
+        suggestion(&self.nearest())
+    )]
     Server {
         /// Requested name.
         server: String,
@@ -253,6 +262,20 @@ pub enum NotFound {
 }
 
 impl NotFound {
+    /// Returns the names that exist and are similar to the requested one, best first.
+    pub fn nearest(&self) -> Vec<String> {
+        let among = |name: &str, available: &[String]| -> Vec<String> {
+            let available = available.iter().map(String::as_str);
+            nearest(name, available, MAX_SUGGESTIONS).into_iter().map(str::to_owned).collect()
+        };
+        match self {
+            Self::Tool { nearest, .. } | Self::ToolOfServer { nearest, .. } => nearest.clone(),
+            Self::Toolbox { toolbox, available } => among(toolbox, available),
+            Self::Server { server, available, .. } => among(server, available),
+            Self::Agent { .. } | Self::NotOpen { .. } => Vec::new(),
+        }
+    }
+
     fn kind(&self) -> ErrorKind {
         match self {
             Self::Tool { .. } | Self::Agent { .. } | Self::ToolOfServer { .. } => ErrorKind::UnknownTool,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use indexmap::IndexMap;
 use pegboard_core::id::{ServerName, ToolboxName};
-use pegboard_runtime::catalogue::{CatalogueTool, Snapshot};
+use pegboard_runtime::catalogue::{CatalogueTool, NameCorrections, Snapshot};
 use pegboard_runtime::names::{agent_names, sanitize};
 
 use crate::meta::{self, MetaTool};
@@ -80,15 +80,19 @@ impl ServerAgent {
 }
 
 /// Returns the tool that a mode refers to: an exact match, or else the only tool with that flat name,
-/// agent-mode name or spelling.
-pub(crate) fn find_mode<'t>(tools: &'t [Arc<CatalogueTool>], mode: &str) -> Option<&'t Arc<CatalogueTool>> {
+/// agent-mode name or sanitized name, or with corrections that spelling.
+pub(crate) fn find_mode<'t>(
+    tools: &'t [Arc<CatalogueTool>],
+    mode: &str,
+    corrections: NameCorrections,
+) -> Option<&'t Arc<CatalogueTool>> {
     let exact = tools.iter().find(|tool| tool.id.name.as_str() == mode);
     exact.or_else(|| {
         let is_match = |tool: &&Arc<CatalogueTool>| {
             let name = tool.id.name.as_str();
             [&*tool.flat_name, &*tool.agent_mode_name].contains(&mode)
-                || name.eq_ignore_ascii_case(mode)
                 || sanitize(name) == mode
+                || corrections == NameCorrections::WithinServer && name.eq_ignore_ascii_case(mode)
         };
         let mut matching = tools.iter().filter(is_match);
         matching.next().filter(|_| matching.next().is_none())

@@ -69,7 +69,7 @@ impl ProfileViews {
         settings: &GatewaySettings,
         toolboxes: &BTreeSet<ToolboxName>,
     ) -> Result<Self, ProfileError> {
-        let GatewaySettings { expose, pinned, transparent, profiles, listed } = settings;
+        let GatewaySettings { expose, pinned, transparent, corrections, profiles, listed } = settings;
         let view = |name: &str, profile: &Profile| {
             ProfileView::resolve(profile, listed, toolboxes)
                 .map_err(|toolbox| ProfileError::Toolbox { profile: name.to_owned(), toolbox })
@@ -78,6 +78,7 @@ impl ProfileViews {
             expose,
             pinned: pinned.clone(),
             transparent: *transparent,
+            corrections: *corrections,
             toolboxes: None,
         };
         let default = view("default", &built_in(*expose))?;

@@ -8,7 +8,7 @@ use pegboard_core::id::ToolboxName;
 use pegboard_core::owner::{Owner, OwnerScope};
 use pegboard_core::settings::AutoOpen;
 use pegboard_core::settings::gateway::{Expose, Profile};
-use pegboard_runtime::catalogue::{CatalogueTool, OutputSchemas, Snapshot, ToolboxScope};
+use pegboard_runtime::catalogue::{CatalogueTool, NameCorrections, OutputSchemas, Snapshot, ToolboxScope};
 use pegboard_runtime::toolbox::{ConfiguredToolbox, ListingProgress};
 use pegboard_runtime::{Caller, CallerOptions, Runtime, SessionMode};
 
@@ -38,6 +38,7 @@ pub(crate) struct ProfileView {
     /// Toolboxes with directly listed tools.
     pub(crate) listed: BTreeSet<ToolboxName>,
     pub(crate) naming: Naming,
+    pub(crate) corrections: NameCorrections,
     /// Values computed from the catalogue. Clones of the view, for other principals, share them.
     memos: Arc<ViewMemos>,
 }
@@ -78,15 +79,20 @@ impl ProfileView {
             expose: profile.expose,
             pinned: profile.pinned.clone(),
             naming: if profile.transparent { Naming::Transparent } else { Naming::Flat },
+            corrections: if profile.corrections {
+                NameCorrections::WithinServer
+            } else {
+                NameCorrections::Off
+            },
             memos: Arc::default(),
         })
     }
 
     /// Returns `true` if both expose the same.
     fn is_same(&self, other: &Self) -> bool {
-        let Self { expose, toolboxes, pinned, listed, naming, memos: _ } = self;
-        (expose, toolboxes, pinned, listed, naming)
-            == (&other.expose, &other.toolboxes, &other.pinned, &other.listed, &other.naming)
+        let Self { expose, toolboxes, pinned, listed, naming, corrections, memos: _ } = self;
+        (expose, toolboxes, pinned, listed) == (&other.expose, &other.toolboxes, &other.pinned, &other.listed)
+            && (naming, corrections) == (&other.naming, &other.corrections)
     }
 
     /// Returns `true` if a toolbox exists in this view.
@@ -128,8 +134,14 @@ impl ActiveProfile {
 
     /// Creates a caller for a client of this profile.
     pub(crate) fn caller(&self, session_mode: SessionMode) -> Caller {
-        let (owner, toolboxes) = (self.owner.clone(), self.view.load().toolboxes.clone());
-        self.runtime.caller(CallerOptions { owner, session_mode, toolboxes, ..CallerOptions::default() })
+        let view = self.view.load();
+        self.runtime.caller(CallerOptions {
+            owner: self.owner.clone(),
+            session_mode,
+            toolboxes: view.toolboxes.clone(),
+            corrections: view.corrections,
+            ..CallerOptions::default()
+        })
     }
 
     /// Returns the scope of the data that its clients see.
@@ -145,7 +157,8 @@ impl ActiveProfile {
 
     /// Applies the current toolboxes of the profile to an existing caller.
     pub(crate) fn refresh_scope(&self, caller: &Caller, session_mode: SessionMode) {
-        caller.set_visibility(session_mode, self.view.load().toolboxes.as_ref());
+        let view = self.view.load();
+        caller.set_visibility(session_mode, view.toolboxes.as_ref(), view.corrections);
     }
 
     /// Returns the configured toolboxes, in order.

@@ -197,7 +197,7 @@ impl ProfileService {
         let snapshot = self.profile.runtime.catalogue();
         self.profile.with_scope(|scope| {
             // With transparent naming, a plain name is the tool's own.
-            let found = snapshot.resolve(tool, scope, &|_| true).ok()?;
+            let found = snapshot.resolve(tool, scope).ok()?;
             Some(found.tool.entry.definition())
         })
     }
@@ -291,23 +291,9 @@ impl ProfileService {
             params: request.params.clone(),
             revision: request.revision,
         };
-        let (profile, resources) = (Arc::clone(&self.profile), Arc::clone(&self.resources));
-        let is_unlisted = !resources.has_candidate(&resource_request);
-        if is_unlisted {
-            // A server that has not been started yet may have it.
-            self.warm_up();
-        }
-        let limit = list_limit(&profile, &request.client);
-        let settled = is_unlisted.then(|| self.warmup.settled(&profile, limit));
+        let resources = Arc::clone(&self.resources);
         let client_request = self.client_request(caller, era, request);
-        async move {
-            if let Some(settled) = settled {
-                settled.await;
-                wait_for_complete_listings(&profile).await;
-            }
-            resources.handle(resource_request, client_request).await
-        }
-        .boxed()
+        async move { resources.handle(resource_request, client_request).await }.boxed()
     }
 }
 

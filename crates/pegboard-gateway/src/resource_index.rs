@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use indexmap::IndexMap;
 use pegboard_core::id::{ToolId, ToolboxName};
+use pegboard_core::provider::ToolKind;
 use pegboard_json::RawJson;
 use pegboard_runtime::Caller;
 use pegboard_runtime::catalogue::{ServerListing, Snapshot};
@@ -11,8 +13,8 @@ use pegboard_runtime::requests::ServerId;
 use crate::profile::{Naming, ProfileView};
 use crate::server_subscribers::SubscribedResource;
 
-/// URI prefix of a resource that another server lists too; followed by the server's label and the original
-/// URI.
+/// URI prefix of a resource that another server may have too; followed by the server's label, `/` and the
+/// original URI. No server can list such a URI as its own.
 const QUALIFIED_PREFIX: &str = "pegboard://";
 
 /// Prompts, resources and resource templates of all servers of a profile, in catalogue order.
@@ -23,9 +25,33 @@ pub(crate) struct ResourceIndex {
     templates: IndexSection,
     /// Toolboxes of all items.
     toolboxes: BTreeSet<ToolboxName>,
-    /// Servers with resources, each with the prefix that qualifies its conflicting URIs.
-    servers: Vec<(String, ServerId)>,
+    /// All servers by label.
+    servers: IndexMap<String, IndexedServer>,
+    /// Positions of the servers that list a resource, by its URI on the server.
+    by_uri: HashMap<String, Vec<usize>>,
     has_renamed: bool,
+}
+
+/// A server of the profile.
+struct IndexedServer {
+    id: ServerId,
+    /// URI templates of its resources.
+    templates: Vec<String>,
+    /// `false` if the server is known to have no resources.
+    may_have_resources: bool,
+    /// `true` if its prompts are known.
+    has_prompt_list: bool,
+}
+
+/// Result of looking up a resource.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum ResourceLookup {
+    /// The server of the resource.
+    Found(ItemLocation),
+    /// Several servers may have it: the URIs that name one each.
+    Ambiguous(Vec<String>),
+    /// No known server has it.
+    Missing,
 }
 
 /// Items of one kind, each under a unique name.
@@ -103,27 +129,61 @@ impl ResourceIndex {
         {
             *name_counts.entry(name).or_default() += 1;
         }
+        index.add_servers(&listings);
         for (listing, label) in listings {
             let server = ServerId { toolbox: listing.toolbox.clone(), server: listing.server.clone() };
-            let qualified = format!("{QUALIFIED_PREFIX}{label}/");
-            index.prompts.add(&server, &listing.offer.prompts, "name", |upstream_name, _| {
-                let is_plain = naming == Naming::Transparent && name_counts.get(upstream_name) == Some(&1);
-                if is_plain { upstream_name.to_owned() } else { format!("{label}__{upstream_name}") }
+            index.prompts.add(&server, &listing.offer.prompts, "name", |upstream_name| {
+                let is_plain = naming == Naming::Transparent
+                    && name_counts.get(upstream_name) == Some(&1)
+                    && snapshot.is_own_name(upstream_name, listing);
+                let flat = format!("{label}__{upstream_name}");
+                if is_plain {
+                    upstream_name.to_owned()
+                } else if snapshot.is_own_name(&flat, listing) {
+                    flat
+                } else {
+                    format!("{label}/{upstream_name}")
+                }
             });
-            let qualify_if_taken = |upstream_name: &str, is_taken: bool| {
-                if is_taken { format!("{qualified}{upstream_name}") } else { upstream_name.to_owned() }
-            };
-            index.resources.add(&server, &listing.offer.resources, "uri", qualify_if_taken);
-            index.templates.add(&server, &listing.offer.templates, "uriTemplate", qualify_if_taken);
-            if !listing.offer.resources.is_empty() || !listing.offer.templates.is_empty() {
-                index.servers.push((qualified, server));
-            }
+            let ResourceIndex { resources, templates, servers, by_uri, .. } = &mut index;
+            let qualified = |upstream_name: &str| format!("{QUALIFIED_PREFIX}{label}/{upstream_name}");
+            resources.add(&server, &listing.offer.resources, "uri", |uri| {
+                if claimants(servers, by_uri, uri).len() == 1 { uri.to_owned() } else { qualified(uri) }
+            });
+            templates.add(&server, &listing.offer.templates, "uriTemplate", |template| {
+                let has_it = |server: &&IndexedServer| server.templates.iter().any(|other| other == template);
+                let is_plain =
+                    servers.values().filter(has_it).count() == 1 && !template.starts_with(QUALIFIED_PREFIX);
+                if is_plain { template.to_owned() } else { qualified(template) }
+            });
         }
         let sections = [&index.prompts, &index.resources, &index.templates];
         let items = sections.into_iter().flat_map(|section| &section.items);
         index.toolboxes = items.map(|item| item.server.toolbox.clone()).collect();
         index.has_renamed = index.resources.items.iter().any(|item| item.name != item.upstream_name);
         index
+    }
+
+    /// Adds the servers and the resources that they list, before these are named.
+    fn add_servers(&mut self, listings: &[(&ServerListing, &str)]) {
+        for (at, (listing, label)) in listings.iter().enumerate() {
+            let offer = &listing.offer;
+            let is_known = listing.is_known && !offer.is_partial;
+            let templates = offer.templates.iter().filter_map(|item| string_member(item, "uriTemplate"));
+            let server = IndexedServer {
+                id: ServerId { toolbox: listing.toolbox.clone(), server: listing.server.clone() },
+                templates: templates.collect(),
+                may_have_resources: listing.kind == ToolKind::Mcp
+                    && (!is_known || !offer.resources.is_empty() || !offer.templates.is_empty()),
+                has_prompt_list: is_known,
+            };
+            self.servers.insert((*label).to_owned(), server);
+            let uris: BTreeSet<String> =
+                offer.resources.iter().filter_map(|item| string_member(item, "uri")).collect();
+            for uri in uris {
+                self.by_uri.entry(uri).or_default().push(at);
+            }
+        }
     }
 
     /// Rewrites the UI resource URI of a listed tool to the one that clients see, if the tool has one.
@@ -161,9 +221,17 @@ impl ResourceIndex {
         crate::surface::json_array(seen.map(|item| item.listed.clone()))
     }
 
-    /// Returns the prompt with this name.
-    pub(crate) fn find_prompt(&self, name: &str) -> Option<ItemLocation> {
-        self.prompts.find(name)
+    /// Returns the prompt with this name. While the prompts of a server are not known, every name with its
+    /// prefix may be one of them, and of no other server.
+    pub(crate) fn find_prompt(&self, snapshot: &Snapshot, name: &str) -> Option<ItemLocation> {
+        self.prompts.find(name).or_else(|| {
+            let (listing, upstream_name) = snapshot.owner(name)?;
+            let is_owner = |server: &&IndexedServer| {
+                server.id.toolbox == listing.toolbox && server.id.server == listing.server
+            };
+            let server = self.servers.values().find(is_owner).filter(|server| !server.has_prompt_list)?;
+            Some(ItemLocation { server: server.id.clone(), upstream_name: upstream_name.to_owned() })
+        })
     }
 
     /// Returns the template with this URI template.
@@ -171,29 +239,37 @@ impl ResourceIndex {
         self.templates.find(name)
     }
 
-    /// Returns the servers that may have a resource, most likely first: the server that lists it, or the
-    /// first with a matching template, or else every server with resources, because not all resources are
-    /// listed.
-    pub(crate) fn resource_candidates(&self, uri: &str) -> Vec<ItemLocation> {
-        if let Some(found) = self.resources.find(uri) {
-            return vec![found];
+    /// Returns the server of a resource: the one that a qualified URI names, or else the only one that lists
+    /// the URI or a template for it, or else the only one that can have resources, because not all are listed.
+    pub(crate) fn find_resource(&self, uri: &str) -> ResourceLookup {
+        if let Some(qualified) = uri.strip_prefix(QUALIFIED_PREFIX) {
+            let found = qualified.split_once('/').and_then(|(label, upstream_name)| {
+                let server = self.servers.get(label)?.id.clone();
+                Some(ItemLocation { server, upstream_name: upstream_name.to_owned() })
+            });
+            return found.map_or(ResourceLookup::Missing, ResourceLookup::Found);
         }
-        let qualified = self.servers.iter().find_map(|(prefix, server)| {
-            uri.strip_prefix(prefix.as_str()).map(|upstream_name| ItemLocation {
-                server: server.clone(),
-                upstream_name: upstream_name.to_owned(),
-            })
-        });
-        if let Some(found) = qualified {
-            return vec![found];
+        let mut servers = claimants(&self.servers, &self.by_uri, uri);
+        if servers.is_empty() {
+            let may_have = |at: &usize| self.servers[*at].may_have_resources;
+            servers = (0..self.servers.len()).filter(may_have).collect();
+            if servers.len() > 1 {
+                return ResourceLookup::Missing;
+            }
         }
-        let location =
-            |server: &ServerId| ItemLocation { server: server.clone(), upstream_name: uri.to_owned() };
-        let matches_template = |item: &&IndexedItem| matches_template(&item.upstream_name, uri);
-        if let Some(item) = self.templates.items.iter().find(matches_template) {
-            return vec![location(&item.server)];
+        match servers[..] {
+            [] => ResourceLookup::Missing,
+            [at] => ResourceLookup::Found(ItemLocation {
+                server: self.servers[at].id.clone(),
+                upstream_name: uri.to_owned(),
+            }),
+            _ => ResourceLookup::Ambiguous(servers.iter().map(|at| self.qualified(*at, uri)).collect()),
         }
-        self.servers.iter().map(|(_, server)| location(server)).collect()
+    }
+
+    fn qualified(&self, server: usize, uri: &str) -> String {
+        let label = self.servers.get_index(server).map(|(label, _)| label.as_str()).unwrap_or_default();
+        format!("{QUALIFIED_PREFIX}{label}/{uri}")
     }
 
     /// Compares two indexes: whether prompts are equal, and whether resources and templates are equal.
@@ -209,20 +285,39 @@ impl ResourceIndex {
 
     /// Returns the URI that clients see for a resource of a server.
     pub(crate) fn public_uri(&self, server: &ServerId, upstream_name: &str) -> String {
-        let item = self
-            .resources
-            .items
-            .iter()
-            .find(|item| item.server == *server && item.upstream_name == upstream_name);
-        item.map_or_else(|| upstream_name.to_owned(), |item| item.name.clone())
+        let at = self.servers.values().position(|other| other.id == *server);
+        match (at, self.find_resource(upstream_name)) {
+            (Some(_), ResourceLookup::Found(found)) if found.server == *server => upstream_name.to_owned(),
+            (Some(at), _) => self.qualified(at, upstream_name),
+            (None, _) => upstream_name.to_owned(),
+        }
     }
 }
 
+/// Returns the positions of the servers that list a resource or a template for it. A qualified URI belongs to
+/// the server that it names, and listing it is no claim.
+fn claimants(
+    servers: &IndexMap<String, IndexedServer>,
+    by_uri: &HashMap<String, Vec<usize>>,
+    uri: &str,
+) -> Vec<usize> {
+    if uri.starts_with(QUALIFIED_PREFIX) {
+        return Vec::new();
+    }
+    let listing = by_uri.get(uri).map_or(&[][..], Vec::as_slice);
+    let claims = |(at, server): (usize, &IndexedServer)| {
+        let has_it =
+            listing.contains(&at) || server.templates.iter().any(|template| matches_template(template, uri));
+        has_it.then_some(at)
+    };
+    servers.values().enumerate().filter_map(claims).collect()
+}
+
 impl IndexSection {
-    fn add(&mut self, server: &ServerId, items: &[RawJson], key: &str, name: impl Fn(&str, bool) -> String) {
+    fn add(&mut self, server: &ServerId, items: &[RawJson], key: &str, name: impl Fn(&str) -> String) {
         for item in items {
             let Some(upstream_name) = string_member(item, key) else { continue };
-            let name = name(&upstream_name, self.by_name.contains_key(&upstream_name));
+            let name = name(&upstream_name);
             if self.by_name.contains_key(&name) {
                 continue;
             }

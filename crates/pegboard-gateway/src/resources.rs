@@ -7,6 +7,7 @@ use futures_util::stream::{self, StreamExt};
 use pegboard_core::call::{CallContext, CallResult};
 use pegboard_core::provider::{ProviderMethod, ProviderRequest, ProviderUpdate};
 use pegboard_json::RawJson;
+use pegboard_runtime::catalogue::Snapshot;
 use pegboard_runtime::requests::{ServerId, ServerUpdate};
 use pegboard_wire::era::{LogLevel, Revision};
 use pegboard_wire::server::{ClientSessionId, ServiceChange, ServiceReply};
@@ -18,12 +19,12 @@ use tokio::time;
 
 use crate::client_request::ClientRequest;
 use crate::profile::ActiveProfile;
-use crate::resource_index::{ItemLocation, ResourceIndex};
+use crate::resource_index::{ItemLocation, ResourceIndex, ResourceLookup};
 use crate::result;
 use crate::server_subscribers::{ServerSubscribers, SubscribedResource};
 
-/// Maximum number of servers tried for an unlisted resource.
-const MAX_CANDIDATES: usize = 16;
+/// Maximum number of subscriptions of one client that are begun concurrently.
+const MAX_CONCURRENT_SUBSCRIPTIONS: usize = 16;
 
 /// Maximum wait for servers to confirm subscriptions before the client gets its acknowledgement.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -60,12 +61,13 @@ impl ResourceMethod {
         }
     }
 
-    /// Returns the candidate servers, each with the parameters rewritten for it.
+    /// Returns the server of the requested item, with the parameters rewritten for it.
     fn route(
         self,
-        index: &ResourceIndex,
+        (index, snapshot): &(Arc<ResourceIndex>, Arc<Snapshot>),
         params: &RawJson,
-    ) -> Result<Vec<(ItemLocation, RawJson)>, RpcError> {
+        revision: Revision,
+    ) -> Result<(ItemLocation, RawJson), RpcError> {
         let renamed = |found: ItemLocation, key: &str| {
             let params = params.with(key, &RawJson::of(&found.upstream_name));
             (found, params)
@@ -73,35 +75,38 @@ impl ResourceMethod {
         match self {
             Self::GetPrompt => {
                 let name = string_param(params, "name")?;
-                let found = index.find_prompt(&name).ok_or_else(|| {
+                let found = index.find_prompt(snapshot, &name).ok_or_else(|| {
                     RpcError::invalid_params(format_args!(
                         "unknown prompt '{name}': prompts/list returns the available names"
                     ))
                 })?;
-                Ok(vec![renamed(found, "name")])
+                Ok(renamed(found, "name"))
             }
             Self::ReadResource | Self::Subscribe | Self::Unsubscribe => {
-                let found = index.resource_candidates(&string_param(params, "uri")?);
-                Ok(found.into_iter().take(MAX_CANDIDATES).map(|found| renamed(found, "uri")).collect())
+                let uri = string_param(params, "uri")?;
+                match index.find_resource(&uri) {
+                    ResourceLookup::Found(found) => Ok(renamed(found, "uri")),
+                    ResourceLookup::Ambiguous(uris) => Err(ambiguous(&uri, &uris, revision)),
+                    ResourceLookup::Missing => Err(not_found(&uri, revision)),
+                }
             }
             Self::Complete => {
                 let reference = params.get("ref").unwrap_or_else(RawJson::empty_object);
                 let (key, found) = if string_param(&reference, "type")? == "ref/prompt" {
-                    ("name", index.find_prompt(&string_param(&reference, "name")?))
+                    ("name", index.find_prompt(snapshot, &string_param(&reference, "name")?))
                 } else {
                     let uri = string_param(&reference, "uri")?;
-                    (
-                        "uri",
-                        index
-                            .find_template(&uri)
-                            .or_else(|| index.resource_candidates(&uri).into_iter().next()),
-                    )
+                    let resource = || match index.find_resource(&uri) {
+                        ResourceLookup::Found(found) => Some(found),
+                        ResourceLookup::Ambiguous(_) | ResourceLookup::Missing => None,
+                    };
+                    ("uri", index.find_template(&uri).or_else(resource))
                 };
                 let found = found.ok_or_else(|| {
                     RpcError::invalid_params("ref does not match a listed prompt or resource")
                 })?;
                 let reference = reference.with(key, &RawJson::of(&found.upstream_name));
-                Ok(vec![(found, params.with("ref", &reference))])
+                Ok((found, params.with("ref", &reference)))
             }
         }
     }
@@ -127,12 +132,13 @@ impl ResourceService {
     }
 
     fn index(&self) -> Arc<ResourceIndex> {
-        self.profile.view().resource_index(&self.profile.runtime.catalogue())
+        self.snapshot().0
     }
 
-    /// Returns `true` if a server is known to have the requested item.
-    pub(crate) fn has_candidate(&self, request: &ResourceRequest) -> bool {
-        request.method.route(&self.index(), &request.params).is_ok_and(|found| !found.is_empty())
+    /// Returns the index with the catalogue that it was built from.
+    fn snapshot(&self) -> (Arc<ResourceIndex>, Arc<Snapshot>) {
+        let snapshot = self.profile.runtime.catalogue();
+        (self.profile.view().resource_index(&snapshot), snapshot)
     }
 
     /// Forwards a request to the server that has the item.
@@ -142,28 +148,16 @@ impl ResourceService {
         client: ClientRequest,
     ) -> Result<ServiceReply, RpcError> {
         let ResourceRequest { method, session, params, revision } = request;
-        let mut found = method.route(&self.index(), &params)?;
-        if let (ResourceMethod::Unsubscribe, Some(session)) = (method, &session) {
-            // Other sessions may still be subscribed.
-            found.retain(|(found, _)| self.subscribers.unsubscribe(&found.subscribed(), session));
-            if found.is_empty() {
-                return Ok(ServiceReply::Result(RawJson::empty_object()));
-            }
+        let (found, params) = method.route(&self.snapshot(), &params, revision)?;
+        if let (ResourceMethod::Unsubscribe, Some(session)) = (method, &session)
+            && !self.subscribers.unsubscribe(&found.subscribed(), session)
+        {
+            // Other sessions are still subscribed.
+            return Ok(ServiceReply::Result(RawJson::empty_object()));
         }
-        let uri = params.get("uri").and_then(|uri| uri.read::<String>().ok()).unwrap_or_default();
-        let Some((last, params)) = found.pop() else { return Err(not_found(&uri, revision)) };
-        for (found, params) in found {
-            // A server that does not know the resource refuses, and the next one is tried.
-            let subscription = self.subscription(method, &found, session.as_ref());
-            let request = ProviderRequest { method: method.upstream(), params };
-            if let Ok(output) = client.caller.request(&found.server, request, client.context()).await.result {
-                subscription.into_iter().for_each(NewSubscription::keep);
-                return Ok(ServiceReply::Result(output.to_result()));
-            }
-        }
-        let subscription = self.subscription(method, &last, session.as_ref());
+        let subscription = self.subscription(method, &found, session.as_ref());
         let request = ProviderRequest { method: method.upstream(), params };
-        let reply = client.request(&last.server, request, into_rpc_result).await;
+        let reply = client.request(&found.server, request, into_rpc_result).await;
         let reply = reply.map_err(|error| with_revision_code(error, revision))?;
         subscription.into_iter().for_each(NewSubscription::keep);
         Ok(reply)
@@ -183,18 +177,17 @@ impl ResourceService {
     /// Subscribes to resources at their servers, for as long as the stream is open.
     pub(crate) async fn subscribe_all(self: Arc<Self>, stream: ClientSessionId, resources: Vec<String>) {
         let caller = self.profile.anonymous_caller();
-        let subscribing = stream::iter(&resources).for_each_concurrent(MAX_CANDIDATES, |uri| {
-            let params = RawJson::empty_object().with("uri", &RawJson::of(uri));
-            let found = ResourceMethod::Subscribe.route(&self.index(), &params).unwrap_or_default();
+        let subscribing = stream::iter(&resources).for_each_concurrent(MAX_CONCURRENT_SUBSCRIPTIONS, |uri| {
+            let found = self.index().find_resource(uri);
             let (caller, subscribers, stream) = (&caller, &self.subscribers, &stream);
             async move {
-                for (found, params) in found {
-                    let subscription = NewSubscription::record(subscribers, found.subscribed(), stream);
-                    let request = ProviderRequest { method: ProviderMethod::Subscribe, params };
-                    if caller.request(&found.server, request, CallContext::default()).await.result.is_ok() {
-                        subscription.keep();
-                        return;
-                    }
+                let ResourceLookup::Found(found) = found else { return };
+                let subscription = NewSubscription::record(subscribers, found.subscribed(), stream);
+                let params = RawJson::empty_object().with("uri", &RawJson::of(&found.upstream_name));
+                let request = ProviderRequest { method: ProviderMethod::Subscribe, params };
+                // A server that refuses sends no updates.
+                if caller.request(&found.server, request, CallContext::default()).await.result.is_ok() {
+                    subscription.keep();
                 }
             }
         });
@@ -283,6 +276,13 @@ impl ResourceService {
 fn not_found(uri: &str, revision: Revision) -> RpcError {
     let code = if revision.is_stateless() { code::INVALID_PARAMS } else { code::RESOURCE_NOT_FOUND };
     RpcError::new(code, "Resource not found").with_data(json!({"uri": uri}))
+}
+
+/// Several servers may have the resource, and a guess could reach the wrong one.
+fn ambiguous(uri: &str, uris: &[String], revision: Revision) -> RpcError {
+    let code = if revision.is_stateless() { code::INVALID_PARAMS } else { code::RESOURCE_NOT_FOUND };
+    let message = format!("Several servers have this resource; use one of: {}", uris.join(", "));
+    RpcError::new(code, message).with_data(json!({"uri": uri, "candidates": uris}))
 }
 
 /// Maps an error to the code that the client's revision uses.

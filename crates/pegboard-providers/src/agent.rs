@@ -275,6 +275,7 @@ impl AgentRunner {
         let toolset = Toolset::new(ToolsetOptions {
             private_tools: self.session_tools(&progress),
             selected: self.select_tools(tools).await?,
+            selectors: settings.tools.clone(),
             agents: Arc::clone(call_chain),
             timeout: settings.tool_timeout,
             max_output: settings.tool_response_max_bytes,
@@ -349,7 +350,7 @@ impl AgentRunner {
     /// Creates the tools that exist only in this session.
     fn session_tools(&self, progress: &Arc<AgentProgress>) -> Vec<PrivateTool> {
         let AgentSettings { agents, destinations, tools, .. } = &*self.agent;
-        let is_wanted = |word: &String| is_task_status(word);
+        let is_wanted = |word: &String| builtin::is_task_status(word);
         let status = tools.iter().any(is_wanted).then(|| builtin::task_status(progress));
         let destinations: Vec<HandoffDestination> = destinations
             .iter()
@@ -429,9 +430,5 @@ impl AgentRunner {
 
 /// Returns `true` if `word` names a built-in tool.
 fn is_builtin(word: &str) -> bool {
-    is_task_status(word) || [builtin::FINAL_REPORT, "agent__final_report"].contains(&word)
-}
-
-fn is_task_status(word: &str) -> bool {
-    [builtin::TASK_STATUS, "agent__task_status"].contains(&word)
+    builtin::is_task_status(word) || [builtin::FINAL_REPORT, "agent__final_report"].contains(&word)
 }

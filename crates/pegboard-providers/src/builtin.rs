@@ -30,6 +30,11 @@ pub(crate) const BATCH: &str = "batch";
 /// Tool names of the server `agent` that no agent may use.
 pub(crate) const RESERVED_NAMES: [&str; 3] = [FINAL_REPORT, TASK_STATUS, BATCH];
 
+/// Returns `true` if `word` names the task status tool.
+pub(crate) fn is_task_status(word: &str) -> bool {
+    [TASK_STATUS, "agent__task_status"].contains(&word)
+}
+
 /// Progress of one agent session, as reported through its built-in tools.
 #[derive(Debug)]
 pub(crate) struct AgentProgress {

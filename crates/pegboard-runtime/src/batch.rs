@@ -10,13 +10,14 @@ use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::CallError;
 use pegboard_core::handler::Handler;
 use pegboard_core::output::Output;
+use pegboard_core::validation::Violation;
 use serde_json::json;
 use tokio::time::Instant;
 
 mod parse;
 mod result;
 
-use parse::BatchItem;
+pub use parse::BatchItem;
 use result::BatchItemResult;
 
 /// Names under which the batch tool can be called.
@@ -62,7 +63,11 @@ impl Handler for BatchTool {
         async move {
             let request = match parse::parse_batch(call.raw_arguments()) {
                 Ok(request) => request,
-                Err(problem) => return Ok(Output::failure(problem)),
+                // Nothing has run: a client may correct the arguments and try again.
+                Err(problem) => {
+                    let violations = vec![Violation::plain(problem)];
+                    return Err(CallError::InvalidParameters { violations });
+                }
             };
             let Some(tools) = call.context().tools.as_deref() else {
                 return Ok(Output::failure("a batch requires a session"));

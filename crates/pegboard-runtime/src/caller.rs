@@ -22,7 +22,7 @@ use uuid::Uuid;
 
 use crate::call::CallBuilder;
 use crate::call_log::EndedCall;
-use crate::catalogue::{CatalogueTool, ToolboxScope};
+use crate::catalogue::{CatalogueTool, NameCorrections, NameScope, ToolboxScope};
 use crate::event::StoreReason;
 use crate::optree::{EndedOperation, OpPath, OpTree, SessionIdentity};
 use crate::queue::SessionKey;
@@ -67,6 +67,7 @@ struct Visibility {
     mode: SessionMode,
     /// `None` for all.
     toolboxes: Option<BTreeSet<ToolboxName>>,
+    corrections: NameCorrections,
 }
 
 impl Visibility {
@@ -92,7 +93,11 @@ impl Caller {
             }
         };
         let info = SessionIdentity::new(&id, shared.wall.now());
-        let visibility = Visibility { mode: options.session_mode, toolboxes: options.toolboxes.clone() };
+        let visibility = Visibility {
+            mode: options.session_mode,
+            toolboxes: options.toolboxes.clone(),
+            corrections: options.corrections,
+        };
         let caller = Self(Arc::new(CallerInner {
             shared,
             id,
@@ -129,16 +134,23 @@ impl Caller {
         &self.0.options.owner
     }
 
-    /// Changes the session mode and the visible toolboxes. A stateless caller stays stateless, and toolboxes
-    /// that are already open stay open.
-    pub fn set_visibility(&self, mode: SessionMode, toolboxes: Option<&BTreeSet<ToolboxName>>) {
+    /// Changes the session mode, the visible toolboxes and the treatment of unknown names. A stateless caller
+    /// stays stateless, and toolboxes that are already open stay open.
+    pub fn set_visibility(
+        &self,
+        mode: SessionMode,
+        toolboxes: Option<&BTreeSet<ToolboxName>>,
+        corrections: NameCorrections,
+    ) {
         let visibility = self.0.visibility.load();
         let mode = match (visibility.mode, mode) {
             (SessionMode::Stateless, _) | (_, SessionMode::Stateless) => visibility.mode,
             (SessionMode::Session | SessionMode::AllOpen, wanted) => wanted,
         };
-        if visibility.mode != mode || visibility.toolboxes.as_ref() != toolboxes {
-            self.0.visibility.store(Arc::new(Visibility { mode, toolboxes: toolboxes.cloned() }));
+        let now = (visibility.mode, visibility.toolboxes.as_ref(), visibility.corrections);
+        if now != (mode, toolboxes, corrections) {
+            let toolboxes = toolboxes.cloned();
+            self.0.visibility.store(Arc::new(Visibility { mode, toolboxes, corrections }));
         }
     }
 
@@ -208,19 +220,17 @@ impl Caller {
         EndedCall { owner: self.owner().clone(), instance_id: self.0.instance_id, operation }
     }
 
-    /// Resolves a tool. Servers that may have it but have not listed their tools yet are opened first, as for
-    /// a call.
+    /// Resolves a tool. If its name points to a server that has not listed its tools yet, the server is opened
+    /// first, as for a call.
     pub async fn find_tool(&self, tool: &ToolRef) -> Result<Arc<CatalogueTool>, CallError> {
         if let Ok(tool) = self.find_known_tool(tool) {
             return Ok(tool);
         }
         let call = Call::new(tool.clone(), CallArguments::default());
-        let opened = self.shared().resolve_after_opening(self, &call).await;
-        self.find_known_tool(tool).map_err(|error| match opened {
-            // The reason a server is unavailable is more useful than "unknown tool".
-            Some(Err(why @ CallError::ServerUnavailable { .. })) => why,
-            _ => error,
-        })
+        match self.shared().resolve_after_opening(self, &call).await {
+            Some(found) => found.map(|found| found.tool),
+            None => self.find_known_tool(tool),
+        }
     }
 
     fn find_known_tool(&self, tool: &ToolRef) -> Result<Arc<CatalogueTool>, CallError> {
@@ -233,9 +243,9 @@ impl Caller {
             }
             ToolRef::Name(name) => match shared.builtins.get(name.as_str()) {
                 Some(tool) => Ok(Arc::clone(tool)),
-                None => self.with_scope(|scope| {
-                    snapshot.resolve(name, scope, &|_| true).map(|found| Arc::clone(found.tool))
-                }),
+                None => {
+                    self.with_names(|scope| snapshot.resolve(name, scope).map(|found| Arc::clone(found.tool)))
+                }
             },
         }
     }
@@ -367,12 +377,17 @@ impl Caller {
     }
 
     /// Runs a closure with the scope in which names are resolved for this caller.
-    pub(crate) fn with_scope<T>(&self, look: impl FnOnce(ToolboxScope<'_>) -> T) -> T {
+    pub(crate) fn with_names<T>(&self, look: impl FnOnce(NameScope<'_>) -> T) -> T {
         let visibility = self.0.visibility.load();
+        let corrections = visibility.corrections;
         if visibility.mode == SessionMode::AllOpen && visibility.toolboxes.is_none() {
-            return look(ToolboxScope::All);
+            return look(NameScope { corrections, ..NameScope::default() });
         }
-        look(ToolboxScope::Only(&|toolbox| self.is_toolbox_open(toolbox)))
+        look(NameScope {
+            visible: ToolboxScope::Only(&|toolbox| visibility.has(toolbox)),
+            open: ToolboxScope::Only(&|toolbox| self.is_toolbox_open(toolbox)),
+            corrections,
+        })
     }
 
     pub(crate) fn downgrade(&self) -> WeakCaller {
@@ -383,6 +398,10 @@ impl Caller {
 impl Invoker for Caller {
     fn find(&self, name: &str) -> Option<Arc<ToolEntry>> {
         self.shared().find(self, name).map(|tool| Arc::clone(&tool.entry))
+    }
+
+    fn locate<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Arc<ToolEntry>, CallError>> {
+        async move { Ok(Arc::clone(&self.find_tool(&name.into()).await?.entry)) }.boxed()
     }
 
     fn start(&self, call: Call) -> CallHandle {

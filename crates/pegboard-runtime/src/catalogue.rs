@@ -19,18 +19,21 @@ use sha2::{Digest, Sha256};
 
 use pegboard_core::settings::{CacheScope, OutputRule, ServerSettings, ValidatedBy};
 
+use crate::call::requests::ServerId;
 use crate::drain::DrainCounter;
 use crate::queue::Priority;
 use crate::search::SearchIndex;
 use list::ServerList;
-use resolve::NameIndex;
+use name_index::NameIndex;
 
 pub use list::{ListFormat, NameStyle, OutputSchemas};
-pub use resolve::{Resolved, ToolboxScope};
+pub use resolve::{NameCorrections, NameScope, Resolved, ToolboxScope};
 
 mod build;
 mod instructions;
+mod labels;
 mod list;
+mod name_index;
 mod policy;
 mod resolve;
 
@@ -47,6 +50,8 @@ pub struct ServerListing {
     pub settings: Arc<ServerSettings>,
     /// Tools, prompts and resources that the server offers.
     pub offer: Arc<ServerOffering>,
+    /// `true` if the server has listed its tools, in this run or an earlier one.
+    pub is_known: bool,
     /// Counter of calls that use the server.
     pub drain_counter: DrainCounter,
 }
@@ -63,7 +68,7 @@ pub struct CatalogueTool {
     pub kind: ToolKind,
     /// Name among all tools: `{server}__{tool}`.
     pub flat_name: Arc<str>,
-    /// Name on the surfaces of agents and modes: `{server}_{tool}`.
+    /// Name on the surfaces of agents and modes: `{server}_{tool}`, with the prefix of flat names.
     pub agent_mode_name: Arc<str>,
     /// Additional names from the operator's settings.
     pub aliases: Vec<Arc<str>>,
@@ -201,15 +206,16 @@ pub struct Warning {
 ///     kind: ToolKind::Mcp,
 ///     settings: Arc::default(),
 ///     offer: Arc::new(ServerOffering { tools: vec![Arc::new(search)], ..ServerOffering::default() }),
+///     is_known: true,
 ///     drain_counter: DrainCounter::default(),
 /// };
 /// let snapshot = Snapshot::build(&[listing], DEFAULT_LIMIT);
 ///
-/// let found = snapshot.resolve("github_search_code", ToolboxScope::All, &|_| true).unwrap();
+/// let found = snapshot.resolve("github_search_code", ToolboxScope::All).unwrap();
 /// assert_eq!(&*found.tool.flat_name, "github__search_code");
 /// assert_eq!(found.corrected_from, None);
 ///
-/// let found = snapshot.resolve("search.code", ToolboxScope::All, &|_| true).unwrap();
+/// let found = snapshot.resolve("search.code", ToolboxScope::All).unwrap();
 /// assert_eq!(found.corrected_from.as_deref(), Some("search.code"));
 /// # Ok::<(), pegboard_core::id::InvalidName>(())
 /// ```
@@ -266,31 +272,6 @@ impl Snapshot {
         Ok(tool)
     }
 
-    /// Resolves a name within a scope.
-    ///
-    /// Exact names and aliases take precedence. Any other text is looked up in sanitized form, with the
-    /// prefixes of agents and REST tools, and finally as the plain name of the only tool that `accepts` the
-    /// arguments.
-    pub fn resolve(
-        &self,
-        name: &str,
-        scope: ToolboxScope<'_>,
-        accepts: &dyn Fn(&CatalogueTool) -> bool,
-    ) -> Result<Resolved<'_>, CallError> {
-        if let Some(tool) = self.names.exact(&self.tools, name, scope) {
-            return Ok(Resolved { tool, corrected_from: None });
-        }
-        match self.names.guess(&self.tools, name, scope, accepts) {
-            Some(tool) => Ok(Resolved { tool, corrected_from: Some(name.to_owned()) }),
-            None => Err(CallError::NotFound(self.not_found(name, scope))),
-        }
-    }
-
-    fn not_found(&self, name: &str, scope: ToolboxScope<'_>) -> NotFound {
-        let spans = self.slots.iter().filter(|slot| scope.has(&slot.listing.toolbox)).map(|slot| &slot.span);
-        self.names.not_found(&self.tools, name, scope, spans)
-    }
-
     /// Returns the toolboxes, in order.
     pub fn toolboxes(&self) -> impl Iterator<Item = &ToolboxName> {
         self.toolboxes.keys()
@@ -342,11 +323,19 @@ impl Snapshot {
     }
 
     fn slot(&self, toolbox: &ToolboxName, server: &ServerName) -> Option<&ListingSlot> {
-        self.toolboxes.get(toolbox)?.get(server).map(|at| &self.slots[*at])
+        self.slot_index(toolbox, server).map(|at| &self.slots[at])
+    }
+
+    fn slot_index(&self, toolbox: &ToolboxName, server: &ServerName) -> Option<usize> {
+        self.toolboxes.get(toolbox)?.get(server).copied()
     }
 }
 
 impl ListingSlot {
+    fn id(&self) -> ServerId {
+        ServerId { toolbox: self.listing.toolbox.clone(), server: self.listing.server.clone() }
+    }
+
     /// Returns `true` if another toolbox has a server of this name.
     fn is_shared(&self) -> bool {
         self.label != self.listing.server.as_str()

@@ -67,7 +67,7 @@ impl PublishedChains {
     pub(crate) fn update_annotations(&self, snapshot: &Snapshot) {
         let chains = self.chains.lock();
         let find = |name: &str| {
-            let found = snapshot.resolve(name, ToolboxScope::All, &|_| false).ok()?;
+            let found = snapshot.resolve(name, ToolboxScope::All).ok()?;
             Some(Arc::clone(&found.tool.entry))
         };
         let offer = self.provider.offering();

@@ -44,6 +44,7 @@ pub mod trace;
 pub mod trace_id;
 pub mod wall_clock;
 
+pub use batch::BatchItem;
 pub use call::registry::{CallId, CallStarted, CallState, CallStatus, MAX_CALLS, MAX_CALLS_PER_CALLER};
 pub use call::{CallBuilder, requests, suspended};
 pub use call_log::logged_operation;

@@ -90,13 +90,9 @@ fn strip_markup(text: &str) -> Cow<'_, str> {
 /// ```
 pub fn flat_names(ids: &[ToolId], limit: usize) -> Vec<String> {
     let labels = server_labels(ids.iter().map(|id| (&id.toolbox, &id.server)));
-    let assigned = assign_flat_names(labels.iter().map(String::as_str).zip(ids), limit);
+    let labels = labels.iter().map(String::as_str);
+    let assigned = assign_flat_names(labels.zip(ids), limit, |_, _| true);
     assigned.into_iter().map(|assigned| assigned.name).collect()
-}
-
-/// Returns the `agent_mode` names of tools given in configuration order: `{server}_{tool}`.
-pub fn agent_mode_names(ids: &[ToolId], limit: usize) -> Vec<String> {
-    assign_agent_mode_names(ids.iter(), limit).into_iter().map(|assigned| assigned.name).collect()
 }
 
 /// Returns the names of servers as agents, given in configuration order: the server name, prefixed with the
@@ -158,7 +154,7 @@ pub(crate) struct AssignedName {
 }
 
 /// Returns the prefix of each server in flat names: qualified by the toolbox where two toolboxes have a
-/// server of that name.
+/// server of that name. No two servers have the same prefix.
 pub(crate) fn server_labels<'n>(
     servers: impl Iterator<Item = (&'n ToolboxName, &'n ServerName)> + Clone,
 ) -> Vec<String> {
@@ -168,32 +164,69 @@ pub(crate) fn server_labels<'n>(
         .filter(|&(toolbox, server)| *first_toolbox.entry(server).or_insert(toolbox) != toolbox)
         .map(|(_, server)| server)
         .collect();
-    let label = |(toolbox, server): (&ToolboxName, &ServerName)| {
-        if shared.contains(server) {
-            format!("{}{SEPARATOR}{server}", sanitize(toolbox.as_str()))
-        } else {
-            server.to_string()
+    // A qualified prefix may be the name of another server, or of another toolbox and server.
+    let mut taken: HashMap<String, (&ToolboxName, &ServerName)> = servers
+        .clone()
+        .filter(|(_, server)| !shared.contains(server))
+        .map(|(toolbox, server)| (server.to_string(), (toolbox, server)))
+        .collect();
+    let label = |(toolbox, server): (&'n ToolboxName, &'n ServerName)| {
+        if !shared.contains(server) {
+            return server.to_string();
         }
+        let qualified = format!("{}{SEPARATOR}{server}", sanitize(toolbox.as_str()));
+        let numbered = (2..).map(|number| format!("{qualified}_{number}"));
+        let mut labels = std::iter::once(qualified.clone()).chain(numbered);
+        let is_free = |label: &String| match taken.get(label) {
+            None => true,
+            Some(holder) => *holder == (toolbox, server),
+        };
+        let label = labels.find(is_free).expect("there is always another number");
+        taken.insert(label.clone(), (toolbox, server));
+        label
     };
     servers.map(label).collect()
 }
 
-/// Assigns flat names to tools, given with the prefixes of their servers.
+/// Assigns flat names to tools, given with the prefixes of their servers. A name must satisfy `is_own`: a
+/// text that begins with the prefix of another server is a name of that server.
 pub(crate) fn assign_flat_names<'n>(
     tools: impl Iterator<Item = (&'n str, &'n ToolId)>,
     limit: usize,
+    is_own: impl Fn(&str, &ToolId) -> bool,
 ) -> Vec<AssignedName> {
-    let desired = tools
-        .map(|(label, id)| fit_to_limit(&format!("{label}{SEPARATOR}"), &sanitize(id.name.as_str()), limit));
-    assign_unique(desired, limit)
+    let mut foreign = Vec::new();
+    let desired: Vec<String> = tools
+        .enumerate()
+        .map(|(at, (label, id))| {
+            let (head, tail) = (format!("{label}{SEPARATOR}"), sanitize(id.name.as_str()));
+            let name = fit_to_limit(&head, &tail, limit);
+            if is_own(&name, id) {
+                return name;
+            }
+            foreign.push((at, name));
+            tagged(&head, &tail, limit)
+        })
+        .collect();
+    let mut assigned = assign_unique(desired.into_iter(), limit);
+    for (at, name) in foreign {
+        assigned[at].desired = Some(name);
+    }
+    assigned
 }
 
-/// Assigns `agent_mode` names to tools.
+/// Assigns `agent_mode` names to tools, given with the prefixes of their servers and their flat names. A name
+/// that does not satisfy `is_own` is replaced by the flat name.
 pub(crate) fn assign_agent_mode_names<'n>(
-    ids: impl Iterator<Item = &'n ToolId>,
+    tools: impl Iterator<Item = (&'n str, &'n ToolId)>,
+    flat_names: &[AssignedName],
     limit: usize,
+    is_own: impl Fn(&str, &ToolId) -> bool,
 ) -> Vec<AssignedName> {
-    let desired = ids.map(|id| fit_to_limit(&format!("{}_", id.server), &sanitize(id.name.as_str()), limit));
+    let desired = tools.zip(flat_names).map(|((label, id), flat)| {
+        let name = fit_to_limit(&format!("{label}_"), &sanitize(id.name.as_str()), limit);
+        if is_own(&name, id) { name } else { flat.name.clone() }
+    });
     assign_unique(desired, limit)
 }
 
@@ -203,14 +236,28 @@ fn fit_to_limit(head: &str, tail: &str, limit: usize) -> String {
     if whole.len() <= limit {
         return whole;
     }
-    let tag = hash_tag(&whole);
-    let room = limit.saturating_sub(HASH_TAG_CHARS + 1);
+    tagged(head, tail, limit)
+}
+
+/// Concatenates `head` and `tail` around a hash tag, shortening both to the limit.
+fn tagged(head: &str, tail: &str, limit: usize) -> String {
+    let tag = hash_tag(&format!("{head}{tail}"));
     // The server tells where a tool comes from, and the end of a tool name is more specific than its
     // beginning.
-    let head: String = head.chars().take(room.saturating_sub(1)).collect();
-    let tail_room = room - head.len();
+    let head: String = head.chars().take(head_room(limit)).collect();
+    let tail_room = limit.saturating_sub(HASH_TAG_CHARS + 1) - head.len();
     let tail = &tail[tail.len() - tail_room.min(tail.len())..];
     format!("{head}{tag}_{tail}").chars().take(limit).collect()
+}
+
+/// Maximum length of the head of a name with a hash tag.
+fn head_room(limit: usize) -> usize {
+    limit.saturating_sub(HASH_TAG_CHARS + 2)
+}
+
+/// Returns the beginning of the names with a prefix that is too long for them; `None` if it is not.
+pub(crate) fn shortened_head(label: &str, limit: usize) -> Option<&str> {
+    label.get(..head_room(limit))
 }
 
 /// Returns eight characters derived from the hash of a text.

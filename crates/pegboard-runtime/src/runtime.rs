@@ -2,20 +2,17 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use futures_util::StreamExt;
 use futures_util::future::join_all;
-use futures_util::stream::FuturesUnordered;
 use indexmap::IndexMap;
 use parking_lot::Mutex;
-use pegboard_core::arguments::CallArguments;
 use pegboard_core::call::{Call, ToolRef};
 use pegboard_core::error::CallError;
+use pegboard_core::id::ToolId;
 use pegboard_core::model::OutputReader;
 use pegboard_core::owner::{Owner, OwnerScope, Principals};
 use pegboard_core::provider::ServerState;
@@ -31,7 +28,7 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use crate::call::registry::{ActiveCalls, CallId};
-use crate::call::requests::ServerUpdate;
+use crate::call::requests::{ServerId, ServerUpdate};
 use crate::call::suspended::SuspendedCallTable;
 use crate::call_log::CallLogWriter;
 use crate::caller::registry::CallerRegistry;
@@ -44,7 +41,6 @@ use crate::pipeline::{Pipeline, SingleFlight};
 use crate::queues::{QueueMap, Queues};
 use crate::sessions::SessionRegistry;
 use crate::spans::TracePropagator;
-use crate::toolbox::{ToolboxServer, Toolboxes};
 use crate::wall_clock::WallClock;
 
 mod builder;
@@ -61,10 +57,10 @@ use plan::ActivePlan;
 
 /// Name of the toolbox of servers that name none.
 pub(crate) const DEFAULT_TOOLBOX: &str = "default";
+/// Name of the tool by which an agent reports its progress.
+const TASK_STATUS: &str = "agent__task_status";
 /// Timeout of shutting down a provider.
 const PROVIDER_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
-/// Head start of servers with a name that occurs in a tool name, before all other servers are opened as well.
-const LIKELY_HEAD_START: Duration = Duration::from_secs(1);
 
 /// The tool runtime. Clones share the runtime.
 ///
@@ -306,7 +302,7 @@ impl RuntimeShared {
                     caller.check_access(&id.toolbox, call.context.origin)?;
                     (Arc::clone(self.catalogue.load().lookup(id)?), None)
                 }
-                ToolRef::Name(name) => self.resolve_name(caller, name, Some(&call.arguments))?,
+                ToolRef::Name(name) => self.resolve_name(caller, name)?,
             };
             // A closed counter means that the server has been replaced; resolve again.
             if let Some(drain_guard) = tool.drain_counter.acquire() {
@@ -319,29 +315,23 @@ impl RuntimeShared {
         &self,
         caller: &Caller,
         name: &str,
-        arguments: Option<&CallArguments>,
     ) -> Result<(Arc<CatalogueTool>, Option<String>), CallError> {
         if let Some(tool) = self.builtins.get(name) {
             return Ok((Arc::clone(tool), None));
         }
         let snapshot = self.catalogue.load();
-        let accepts = |tool: &CatalogueTool| {
-            arguments.is_some_and(|given| tool.entry.input_schema().check(given.value()).valid)
-        };
-        caller.with_scope(|scope| {
-            let found = snapshot.resolve(name, scope, &accepts)?;
+        caller.with_names(|scope| {
+            let found = snapshot.resolve(name, scope).map_err(|error| refusal(name, error))?;
             Ok((Arc::clone(found.tool), found.corrected_from))
         })
     }
 
-    /// Returns the tool with exactly this name.
+    /// Returns the listed tool that a name means.
     pub(crate) fn find(&self, caller: &Caller, name: &str) -> Option<Arc<CatalogueTool>> {
-        // Without arguments, no tool can be chosen by what it accepts.
-        let (tool, corrected_from) = self.resolve_name(caller, name, None).ok()?;
-        corrected_from.is_none().then_some(tool)
+        self.resolve_name(caller, name).ok().map(|(tool, _)| tool)
     }
 
-    /// Resolves the tool of a call after opening the servers that may have it; `None` if that cannot help.
+    /// Resolves the tool of a call after opening the server that its name points to; `None` if that cannot help.
     pub(crate) async fn resolve_after_opening(
         &self,
         caller: &Caller,
@@ -371,65 +361,23 @@ impl RuntimeShared {
         caller: &Caller,
         call: &Call,
     ) -> Option<Result<ResolvedTool, CallError>> {
-        let is_changed = match &call.tool {
-            ToolRef::Id(id) => {
-                caller.check_access(&id.toolbox, call.context.origin).ok()?;
-                match toolboxes.open_server_of(id).await {
-                    Ok(is_changed) => is_changed,
-                    Err(error) => return Some(Err(error)),
-                }
+        let server = match &call.tool {
+            ToolRef::Id(ToolId { toolbox, server, .. }) => {
+                caller.check_access(toolbox, call.context.origin).ok()?;
+                ServerId { toolbox: toolbox.clone(), server: server.clone() }
             }
             ToolRef::Name(name) => {
-                if let Some(found) = self.find_by_opening(toolboxes, caller, call, name).await {
-                    return Some(Ok(found));
-                }
-                // The reason a server is unavailable is more useful than "unknown tool".
-                let server = toolboxes.unavailable_server(name, |toolbox| caller.is_toolbox_open(toolbox))?;
-                return server.open().await.err().map(Err);
+                let snapshot = self.catalogue.load();
+                caller.with_names(|scope| snapshot.server_of(name, scope))?
             }
         };
-        if !is_changed {
-            return None;
-        }
-        self.refresh();
-        Some(self.resolve(caller, call))
-    }
-
-    /// Resolves a name by opening servers, returning as soon as one has the tool, so that a hanging server
-    /// blocks no call.
-    ///
-    /// Servers with a name that occurs in the tool name are opened first: calling a tool of one server does not
-    /// start all others.
-    async fn find_by_opening(
-        &self,
-        toolboxes: &Toolboxes,
-        caller: &Caller,
-        call: &Call,
-        name: &str,
-    ) -> Option<ResolvedTool> {
-        let (likely, mut others) =
-            toolboxes.unopened_servers(name, |toolbox| caller.is_toolbox_open(toolbox));
-        let mut opening: FuturesUnordered<_> = likely.into_iter().map(ToolboxServer::open).collect();
-        let mut head_start = pin!(time::sleep(LIKELY_HEAD_START));
-        loop {
-            tokio::select! {
-                biased;
-                Some(_opened) = opening.next() => {
-                    self.refresh();
-                    if let Ok(found) = self.resolve(caller, call) {
-                        return Some(found);
-                    }
-                }
-                () = &mut head_start, if !opening.is_empty() && !others.is_empty() => {
-                    opening.extend(others.drain(..).map(ToolboxServer::open));
-                }
-                else => {
-                    if others.is_empty() {
-                        return None;
-                    }
-                    opening.extend(others.drain(..).map(ToolboxServer::open));
-                }
+        match toolboxes.open_server(&server).await {
+            Ok(true) => {
+                self.refresh();
+                Some(self.resolve(caller, call))
             }
+            Ok(false) => None,
+            Err(error) => Some(Err(error)),
         }
     }
 
@@ -439,7 +387,9 @@ impl RuntimeShared {
         let active_plan = self.active_plan();
         let listings = active_plan.toolboxes.listings();
         let is_same = built.len() == listings.len()
-            && built.iter().zip(&listings).all(|(before, now)| Arc::ptr_eq(&before.offer, &now.offer));
+            && built.iter().zip(&listings).all(|(before, now)| {
+                Arc::ptr_eq(&before.offer, &now.offer) && before.is_known == now.is_known
+            });
         if is_same {
             return;
         }
@@ -534,4 +484,14 @@ impl RuntimeShared {
 /// Returns the id of a caller.
 pub(crate) fn caller_id(unique: Uuid) -> Arc<str> {
     format!("session-{unique}").into()
+}
+
+/// Returns the error for a name that no tool has here: a tool of agents is not enabled, others are unknown.
+fn refusal(name: &str, error: CallError) -> CallError {
+    if name == TASK_STATUS {
+        let reason =
+            format!("'{name}' is not enabled here: it belongs to the session of an agent that lists it");
+        return CallError::NotPermitted { reason };
+    }
+    error
 }

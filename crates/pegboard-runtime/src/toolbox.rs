@@ -10,7 +10,7 @@ use futures_util::stream;
 use indexmap::IndexMap;
 use pegboard_core::call::ToolRef;
 use pegboard_core::error::{CallError, NotFound};
-use pegboard_core::id::{ServerName, ToolId, ToolboxName};
+use pegboard_core::id::{ServerName, ToolboxName};
 use pegboard_core::owner::OwnerScope;
 use pegboard_core::provider::{ProcessInfo, Provider, ServerOffering, ServerState, ToolKind};
 use pegboard_core::settings::ServerSettings;
@@ -163,12 +163,14 @@ impl Toolboxes {
         let mut listings = Vec::new();
         for (toolbox, contents) in &self.0 {
             for (name, server) in &contents.servers {
+                let offer = Arc::clone(&server.offer.borrow());
                 listings.push(ServerListing {
                     toolbox: toolbox.clone(),
                     server: name.clone(),
                     kind: server.provider.kind(),
                     settings: Arc::clone(&server.settings),
-                    offer: Arc::clone(&server.offer.borrow()),
+                    is_known: offer.is_stale || !offer.tools.is_empty() || server.is_ready(),
+                    offer,
                     drain_counter: server.drain_counter.clone(),
                 });
             }
@@ -327,22 +329,6 @@ impl Toolboxes {
         failed.collect()
     }
 
-    /// Returns the servers that have not listed their tools yet, in toolboxes accepted by the predicate:
-    /// those with a name that occurs in the tool name, and the others.
-    pub(crate) fn unopened_servers(
-        &self,
-        tool: &str,
-        is_included: impl Fn(&ToolboxName) -> bool,
-    ) -> (Vec<&ToolboxServer>, Vec<&ToolboxServer>) {
-        let included = self.0.iter().filter(|(name, _)| is_included(name));
-        let servers = included.flat_map(|(_, contents)| &contents.servers);
-        let (mut likely, mut others) = (Vec::new(), Vec::new());
-        for (name, server) in servers.filter(|(_, server)| server.is_unopened()) {
-            if tool.contains(name.as_str()) { likely.push(server) } else { others.push(server) }
-        }
-        (likely, others)
-    }
-
     /// Returns the server to which a tool probably belongs, with its name: that of its id, or the longest name
     /// in the name of the tool. For time limits and error messages only.
     pub(crate) fn likely_server(&self, tool: &ToolRef) -> Option<(&ServerName, &ToolboxServer)> {
@@ -356,24 +342,9 @@ impl Toolboxes {
         }
     }
 
-    /// Returns the unavailable server to which a tool of this name would belong; used for error messages
-    /// only.
-    pub(crate) fn unavailable_server(
-        &self,
-        tool: &str,
-        is_included: impl Fn(&ToolboxName) -> bool,
-    ) -> Option<&ToolboxServer> {
-        let included = self.0.iter().filter(|(name, _)| is_included(name));
-        let servers = included.flat_map(|(_, contents)| &contents.servers);
-        let is_named =
-            |name: &ServerName| tool.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with("__"));
-        servers.filter(|(name, server)| is_named(name) && !server.is_ready()).map(|(_, server)| server).next()
-    }
-
-    /// Opens the server of a tool if it is not ready; returns `false` if there was nothing to do.
-    pub(crate) async fn open_server_of(&self, tool: &ToolId) -> Result<bool, CallError> {
-        let server = self.0.get(&tool.toolbox).and_then(|contents| contents.servers.get(&tool.server));
-        match server {
+    /// Opens a server if it is not ready; returns `false` if there was nothing to do.
+    pub(crate) async fn open_server(&self, id: &ServerId) -> Result<bool, CallError> {
+        match self.server(&id.toolbox, &id.server) {
             Some(server) if !server.is_ready() => server.open().await.map(|()| true),
             Some(_) | None => Ok(false),
         }

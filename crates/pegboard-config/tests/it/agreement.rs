@@ -201,6 +201,22 @@ fn every_value_that_the_reader_lists_is_in_the_schema() {
 }
 
 #[test]
+fn descriptions_contain_no_code_blocks() {
+    fn check(schema: &Value) {
+        match schema {
+            Value::Object(members) => {
+                let text = members.get("description").and_then(Value::as_str).unwrap_or_default();
+                assert!(!text.contains("```") && !text.contains("use pegboard"), "{text}");
+                members.values().for_each(check);
+            }
+            Value::Array(items) => items.iter().for_each(check),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+    check(&native_schema());
+}
+
+#[test]
 fn every_property_of_the_schema_has_a_description() {
     fn check(schema: &Value, pointer: &str, undescribed: &mut Vec<String>) {
         for (name, property) in schema["properties"].as_object().into_iter().flatten() {

@@ -50,7 +50,7 @@ fn every_setting_of_a_native_file_is_read() {
     toolNameMaxLength=60
     expose="hybrid"
     pinned=["github__search_*"]
-    profiles={"editor":{"expose":"flat","toolboxes":["dev"],"pinned":[],"transparent":true},"helper":{"expose":"agent","toolboxes":null,"pinned":[],"transparent":false}}
+    profiles={"editor":{"expose":"flat","toolboxes":["dev"],"pinned":[],"transparent":true,"corrections":false},"helper":{"expose":"agent","toolboxes":null,"pinned":[],"transparent":false,"corrections":false}}
     default: Default toolbox
       notes: notes-server ["--quiet", "--port", "8080"] []
       chain digest: 2 steps

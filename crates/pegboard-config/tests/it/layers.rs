@@ -477,6 +477,7 @@ fn every_setting_has_a_source() {
     expose = "meta"    built-in
     pinned = ["a","b"]    pegboard.yaml:4:9
     transparent = false    built-in
+    corrections = false    built-in
     "#);
 }
 

@@ -74,7 +74,6 @@ openapiSpecs:
         })
         .collect();
     insta::assert_snapshot!(reported.join("\n"), @r"
-    4:3 openapiSpecs.both: duplicate server name 'both' in the toolbox (rename one of them)
     5:9 openapiSpecs.none: the service has no OpenAPI document (set spec to the path or URL of the document)
     6:36 openapiSpecs.nowhere.baseUrl: invalid service URL (use a URL such as https://api.example.com/v1)
     7:48 openapiSpecs.method.includeMethods[1]: unknown method (did you mean post?)
@@ -87,6 +86,24 @@ openapiSpecs:
     let servers = &configuration.toolboxes["default"].servers;
     assert_eq!(servers["variable"].unusable().unwrap().reason(), "needs: NOT_SET");
     assert!(matches!(servers["off"], ServerEntry::OpenApi { .. }));
+}
+
+#[test]
+fn a_service_lives_beside_an_mcp_server_of_its_name() {
+    let both = ("mcpServers: {trains: {command: x}}", "openapiSpecs: {trains: {spec: a.json}}");
+    let texts = [
+        format!("{}\n{}", both.0, both.1),
+        format!("{}\n{}", both.1, both.0),
+        format!("{}\ntoolboxes: {{default: {{{}}}}}", both.1, both.0),
+        format!("{}\ntoolboxes: {{default: {{{}}}}}", both.0, both.1),
+    ];
+    for text in texts {
+        let configuration = load_text("pegboard.yaml", &text).unwrap();
+        assert_eq!(configuration.problems.len(), 0, "{text}: {:?}", configuration.problems);
+        let servers = &configuration.toolboxes["default"].servers;
+        assert!(matches!(servers["trains"], ServerEntry::Mcp { .. }), "{text}: {servers:?}");
+        assert!(matches!(servers["rest__trains"], ServerEntry::OpenApi { .. }), "{text}: {servers:?}");
+    }
 }
 
 #[test]

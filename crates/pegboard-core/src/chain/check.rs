@@ -85,8 +85,65 @@ pub(super) fn verdict(
     }
     found.extend(errors.iter().map(|error| Violation::plain(error.to_string())));
     let problem = spec.input_schema.problem().filter(|_| !has_chain_error);
-    let warnings = problem.map(str::to_owned).into_iter().collect();
+    let mut warnings: Vec<String> = problem.map(str::to_owned).into_iter().collect();
+    if !has_chain_error {
+        warnings.extend(left_out(spec, tools, run_input));
+    }
     ValidationResult { warnings, ..ValidationResult::of(found) }
+}
+
+/// Returns a warning for each step without a mapping, if its tool does not accept all of the known context.
+fn left_out(
+    spec: &ChainSpec,
+    tools: &dyn Invoker,
+    run_input: Option<(&Value, ExecuteOptions)>,
+) -> Vec<String> {
+    if spec.semantics == Semantics::Compat {
+        return Vec::new();
+    }
+    let entries: Vec<_> = spec.steps.iter().map(|step| tools.find(&step.tool_name)).collect();
+    let (input, options) = run_input.unzip();
+    let keeps_going = options.is_some_and(|options| !options.stop_on_failure);
+    let mut known = KnownContext::at_start(spec, input, keeps_going);
+    let mut warnings = Vec::new();
+    let mut steps = spec.steps.iter().zip(&entries).enumerate();
+    for group in run::groups(&spec.steps) {
+        let group: Vec<_> = steps.by_ref().take(group.len()).collect();
+        for (index, (step, entry)) in &group {
+            let takes_context = step.input_mapping.is_empty() && step.for_each.is_none();
+            let Some(entry) = entry.as_deref().filter(|_| takes_context) else { continue };
+            let mut names: Vec<&str> = undeclared(entry, known.keys.keys().copied());
+            if !names.is_empty() {
+                names.sort_unstable();
+                warnings.push(format!("Step {index}: {}.", left_out_text(&step.tool_name, &names)));
+            }
+        }
+        for (_, (step, entry)) in group {
+            known.learn(step, entry.as_deref());
+        }
+    }
+    warnings
+}
+
+/// Returns the names that a tool neither declares nor accepts. A tool without inputs is meant to get nothing.
+pub(super) fn undeclared<'n>(entry: &ToolEntry, names: impl Iterator<Item = &'n str>) -> Vec<&'n str> {
+    let schema = entry.input_schema().as_json();
+    let properties = schema["properties"].as_object().filter(|properties| !properties.is_empty());
+    match properties {
+        Some(properties) if !is_open(schema) => {
+            names.filter(|name| !properties.contains_key(*name)).collect()
+        }
+        Some(_) | None => Vec::new(),
+    }
+}
+
+/// Describes the parts of the context that a tool does not get.
+pub(super) fn left_out_text(tool: &str, names: &[&str]) -> String {
+    const MAX_NAMES: usize = 10;
+    let quoted: Vec<String> = names.iter().take(MAX_NAMES).map(|name| format!("'{name}'")).collect();
+    let more = names.len().saturating_sub(MAX_NAMES);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("tool '{tool}' does not accept {}{more} of the context; left out", quoted.join(", "))
 }
 
 /// Returns all errors of a chain, as far as its tools are known.

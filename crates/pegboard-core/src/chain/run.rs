@@ -234,7 +234,11 @@ impl<'p> StepScope<'p> {
         if step.input_mapping.is_empty() {
             return Ok(match self.item {
                 Some(item) => item["item"].clone(),
-                None => self.accepted_context(tools.find(&step.tool_name).as_deref()),
+                None => {
+                    let entry = tools.find(&step.tool_name);
+                    self.note_left_out(step, entry.as_deref(), tools);
+                    self.accepted_context(entry.as_deref())
+                }
             });
         }
         let mut input = Map::new();
@@ -257,6 +261,16 @@ impl<'p> StepScope<'p> {
             input.extend(value.map(|value| (name.clone(), value)));
         }
         Ok(input.into())
+    }
+
+    /// Records the parts of the context that the tool does not get.
+    fn note_left_out(&self, step: &ChainStep, entry: Option<&ToolEntry>, tools: &dyn Invoker) {
+        let Some(entry) = entry.filter(|_| self.semantics == Semantics::Full) else { return };
+        let names = self.context.as_object().into_iter().flatten().map(|(name, _)| name.as_str());
+        let names = check::undeclared(entry, names);
+        if !names.is_empty() {
+            tools.recorder().warn(&check::left_out_text(&step.tool_name, &names));
+        }
     }
 
     /// Returns the context, filtered to declared properties if the tool accepts no others.

@@ -93,6 +93,7 @@ impl Handler for ChainToolHandler {
                 return Ok(Output::failure("a chain needs an invoker to call its tools"));
             };
             let chain = ToolChain::from_spec(self.0.clone(), tools);
+            chain.admit(call.arguments()).await?;
             let result = chain.execute(call.arguments().clone()).await;
             if !result.success {
                 return Ok(Output::failure(result.errors.join("\n")));
@@ -129,6 +130,9 @@ pub struct ChainPlan {
     pub stages: Vec<Vec<PlannedStep>>,
     /// Errors that prevent the chain from running.
     pub problems: Vec<String>,
+    /// Parts of the context that a step does not get.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 /// One step of a plan.
@@ -188,9 +192,12 @@ impl ToolChain<'_> {
             });
             steps.collect()
         });
+        let stages = stages.collect();
+        let verdict = self.validate();
         ChainPlan {
-            stages: stages.collect(),
-            problems: self.validate().errors.iter().map(|problem| problem.text().to_owned()).collect(),
+            stages,
+            problems: verdict.errors.iter().map(|problem| problem.text().to_owned()).collect(),
+            warnings: verdict.warnings,
         }
     }
 }

@@ -27,6 +27,9 @@ pub struct GatewaySettings {
     pub pinned: Vec<String>,
     /// Keeps the names that servers gave their tools, where they are unique.
     pub transparent: bool,
+    /// Runs a misspelled tool name that names its server: case, `-`, `_` and stray characters are ignored. By
+    /// default it is refused with suggestions.
+    pub corrections: bool,
     /// Profiles by name.
     pub profiles: IndexMap<String, Profile>,
     /// Toolboxes that request to be listed in full where others are behind the meta tools.
@@ -46,6 +49,9 @@ pub struct Profile {
     pub pinned: Vec<String>,
     /// Keeps the names that servers gave their tools, where they are unique.
     pub transparent: bool,
+    /// Runs a misspelled tool name that names its server: case, `-`, `_` and stray characters are ignored. By
+    /// default it is refused with suggestions.
+    pub corrections: bool,
 }
 
 /// Content of the tool list.

@@ -8,10 +8,9 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use futures_util::StreamExt;
 use futures_util::stream;
-use pegboard_core::arguments::CallArguments;
 use pegboard_core::call::Call;
 use pegboard_json::RawJson;
-use pegboard_runtime::{Caller, Runtime};
+use pegboard_runtime::{BatchItem, Caller};
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -20,7 +19,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::calls::{CallResponse, record_start, tool_response};
 use super::extract::{RequestBody, ResponseFormat};
 use super::problem::ApiProblem;
-use super::state::{ApiState, SharedApiState};
+use super::state::SharedApiState;
 use super::stream::{STREAM_BUFFER, StreamItem, json_response, stream_response};
 
 /// Maximum number of calls per request.
@@ -33,8 +32,9 @@ const MAX_PARALLEL: usize = 32;
 /// One call of a batch.
 struct BatchCall {
     index: usize,
-    tool: String,
-    arguments: RawJson,
+    /// The caller's id, if given.
+    id: Option<RawJson>,
+    item: BatchItem,
 }
 
 /// `POST /api/batch`
@@ -53,10 +53,9 @@ pub(super) async fn run(
         );
     }
     let session: Option<String> = body.get("session", "a name")?;
-    let (runtime, caller) = (state.runtime()?.clone(), state.caller(session.as_deref())?);
-    let mut answers = stream::iter(batch)
-        .map(move |call| run_one(runtime.clone(), caller.clone(), call))
-        .buffer_unordered(parallel);
+    let caller = state.caller(session.as_deref())?;
+    let mut answers =
+        stream::iter(batch).map(move |call| run_one(caller.clone(), call)).buffer_unordered(parallel);
     if format == ResponseFormat::Document {
         let mut all: Vec<(usize, RawJson)> = answers.collect().await;
         all.sort_by_key(|(index, _)| *index);
@@ -85,16 +84,16 @@ fn parse_calls(body: &RequestBody) -> Result<Vec<BatchCall>, ApiProblem> {
         if !call.is_object() {
             return Err(invalid("a call must be an object"));
         }
-        if let Some(name) = call.names().iter().find(|name| !["tool", "arguments"].contains(&name.as_str())) {
-            return Err(invalid(&format!("unknown key '{name}': expected tool or arguments")));
+        if let Some(name) = call.names().iter().find(|name| !BatchItem::KEYS.contains(&name.as_str())) {
+            let expected = BatchItem::KEYS.join(", ");
+            return Err(invalid(&format!("unknown key '{name}': expected one of {expected}")));
         }
-        let tool = call.get("tool").and_then(|tool| Some(tool.text()?.into_owned()));
-        let tool = tool.ok_or_else(|| invalid("tool must be the name of a tool"))?;
-        let arguments = call.get("arguments").unwrap_or_else(RawJson::empty_object);
-        if !arguments.is_object() {
+        let item = BatchItem::read(index, &call).map_err(|problem| invalid(&problem))?;
+        if !item.arguments.is_object() {
             return Err(invalid("arguments must be an object"));
         }
-        batch.push(BatchCall { index, tool, arguments });
+        let id = call.get("id").map(|_| item.id.clone());
+        batch.push(BatchCall { index, id, item });
     }
     if batch.len() > MAX_CALLS {
         return Err(
@@ -105,15 +104,20 @@ fn parse_calls(body: &RequestBody) -> Result<Vec<BatchCall>, ApiProblem> {
 }
 
 /// Runs one call; returns its index and its answer.
-async fn run_one(runtime: Runtime, caller: Caller, call: BatchCall) -> (usize, RawJson) {
-    let BatchCall { index, tool, arguments } = call;
+async fn run_one(caller: Caller, call: BatchCall) -> (usize, RawJson) {
+    let BatchCall { index, id, item: BatchItem { tool, arguments, .. } } = call;
     let start_info = Arc::new(OnceLock::new());
     let started = Instant::now();
-    let call = Call::new(ApiState::tool_ref(&runtime, &tool), CallArguments::from(arguments));
+    let name = tool.to_string();
+    let call = Call::new(tool, arguments);
     let call_result = caller.prepare(call).on_started(record_start(&start_info)).start().await;
     let response =
         CallResponse { start_info: start_info.get(), duration: started.elapsed(), render: tool_response };
-    let base = RawJson::from(json!({"index": index, "tool": tool}));
+    let base = RawJson::from(json!({"index": index, "tool": name}));
+    let base = match id {
+        Some(id) => base.with("id", &id),
+        None => base,
+    };
     let json = match response.to_json(&call_result) {
         Ok(answer) => answer.members().fold(base, |all, (name, value)| all.with(&name, &value)),
         Err(problem) => {

@@ -114,7 +114,7 @@ pub(super) async fn start(
     let caller = state.caller(session.as_deref())?;
     // A name that resolves to one tool does so whatever the arguments are, so argument errors refer to that
     // tool.
-    let tool = caller.find_tool(&ApiState::tool_ref(state.runtime()?, &tool)).await?;
+    let tool = caller.find_tool(&tool.into()).await?;
     let call = Call::new(ToolRef::Id(tool.id.clone()), CallArguments::from(arguments));
     let responder = CallResponder { call: caller.prepare(call), options, render: tool_response };
     responder.respond(&state, format).await

@@ -5,7 +5,7 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use futures_util::future::join_all;
-use pegboard_core::call::{CallResult, Invoker};
+use pegboard_core::call::{CallResult, ToolRef};
 use pegboard_core::chain::{ChainSpec, ExecuteOptions, PlannedStep, ToolChain};
 use pegboard_core::error::CallError;
 use pegboard_core::similar::nearest;
@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 use super::calls::{CallResponder, RequestedOptions};
 use super::extract::{RequestBody, ResponseFormat};
 use super::problem::ApiProblem;
-use super::state::{ApiState, SharedApiState};
+use super::state::SharedApiState;
 use super::stream::json_response;
 
 /// Maximum number of steps of a chain in a request body.
@@ -53,8 +53,9 @@ pub(super) async fn check(
     let spec = requested_chain(state.runtime()?, &body)?;
     let caller = state.caller(None)?;
     // Starts servers with unknown tools; a tool that is still missing is reported below.
+    let unavailable = unavailable_reasons(&spec, &caller).await;
     let unavailable: Vec<Option<ApiProblem>> =
-        join_all(spec.steps.iter().map(|step| unavailable_reason(&state, &caller, &step.tool_name))).await;
+        unavailable.into_iter().map(|error| error.map(ApiProblem::from)).collect();
     let chain = ToolChain::from_spec(spec, &caller);
     let plan = chain.plan();
     let steps: Vec<&str> = chain.spec().steps.iter().map(|step| step.tool_name.as_str()).collect();
@@ -62,19 +63,16 @@ pub(super) async fn check(
         "name": chain.spec().name,
         "steps": steps,
         "problems": plan.problems,
+        "warnings": plan.warnings,
         "plan": plan.stages.iter().flatten().zip(&unavailable).map(planned_step).collect::<Vec<_>>(),
     })))
 }
 
-/// Returns the reason why a tool cannot be called, if it cannot.
-async fn unavailable_reason(state: &ApiState, caller: &Caller, tool: &str) -> Option<ApiProblem> {
-    // A name that cannot be selected may still be a tool by the rules of chains.
-    let _ = Invoker::select(caller, tool).await;
-    if Invoker::find(caller, tool).is_some() {
-        return None;
-    }
-    let runtime = state.runtime().ok()?;
-    caller.find_tool(&ApiState::tool_ref(runtime, tool)).await.err().map(ApiProblem::from)
+/// Returns, for each step, the reason why its tool cannot be called, if it cannot. Starts the servers that the
+/// names point to.
+async fn unavailable_reasons(spec: &ChainSpec, caller: &Caller) -> Vec<Option<CallError>> {
+    let reason = async |tool: ToolRef| caller.find_tool(&tool).await.err();
+    join_all(spec.steps.iter().map(|step| reason(step.tool_name.as_str().into()))).await
 }
 
 /// Renders one step of a plan.
@@ -109,12 +107,14 @@ pub(super) async fn run(
     let keep_going: bool = body.get("keepGoing", "true or false")?.unwrap_or_default();
     let session: Option<String> = body.get("session", "a name")?;
     let caller = state.caller(session.as_deref())?;
-    let unavailable =
-        join_all(spec.steps.iter().map(|step| unavailable_reason(&state, &caller, &step.tool_name))).await;
-    if let Some((index, problem)) =
-        unavailable.into_iter().enumerate().find_map(|(index, problem)| Some((index, problem?)))
-    {
-        return Err(problem.at(format!("$.steps[{index}].tool")));
+    let unavailable = unavailable_reasons(&spec, &caller).await;
+    let errors =
+        || unavailable.iter().enumerate().filter_map(|(index, error)| Some((index, error.as_ref()?)));
+    if let Some((index, error)) = errors().next() {
+        let all = errors().map(|(index, error)| format!("Step {index}: {}", error.text()));
+        return Err(ApiProblem::from(error.clone())
+            .at(format!("$.steps[{index}].tool"))
+            .violations(all.collect()));
     }
     let validation = spec.input_schema.check(&Value::Object(input.clone()));
     if !validation.errors.is_empty() {
@@ -133,24 +133,10 @@ pub(super) async fn run(
 /// Renders the result of a chain, successful or not.
 fn chain_response(call_result: &CallResult) -> Result<RawJson, ApiProblem> {
     let output = call_result.result.as_ref().map_err(|error| ApiProblem::from(error.clone()))?;
-    let chain_result = output.data();
-    let renamed = |value: &Value| {
-        let mut value = value.clone();
-        if let Some(duration) = value.as_object_mut().and_then(|members| members.shift_remove("duration_ms"))
-        {
-            value["durationMs"] = round_to_micros(&duration);
-        }
-        value
-    };
-    let steps: Vec<Value> =
-        chain_result["step_results"].as_array().into_iter().flatten().map(renamed).collect();
-    let result = json!({
-        "success": chain_result["success"],
-        "context": chain_result["context"],
-        "steps": steps,
-        "errors": chain_result["errors"],
-        "durationMs": round_to_micros(&chain_result["duration_ms"]),
-    });
+    let mut result = output.data().into_owned();
+    let steps = result["step_results"].as_array_mut().into_iter().flatten();
+    steps.for_each(round_duration);
+    round_duration(&mut result);
     Ok(RawJson::from(json!({
         "result": result,
         "text": output.text(),
@@ -159,9 +145,13 @@ fn chain_response(call_result: &CallResult) -> Result<RawJson, ApiProblem> {
     })))
 }
 
-/// Rounds milliseconds to whole microseconds.
-fn round_to_micros(millis: &Value) -> Value {
-    millis.as_f64().map_or(Value::Null, |millis| ((millis * 1_000.0).round() / 1_000.0).into())
+/// Rounds the duration of a result to whole microseconds.
+fn round_duration(result: &mut Value) {
+    if let Some(duration) = result.get_mut("duration_ms")
+        && let Some(millis) = duration.as_f64()
+    {
+        *duration = ((millis * 1_000.0).round() / 1_000.0).into();
+    }
 }
 
 /// Returns the chain of a request: a configured one by `name`, or the inline `spec`.

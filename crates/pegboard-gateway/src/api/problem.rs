@@ -5,7 +5,6 @@ use std::borrow::Cow;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use pegboard_core::error::{CallError, ErrorKind, NotFound};
-use pegboard_core::similar::nearest;
 use pegboard_core::store::StoreError;
 use pegboard_json::RawJson;
 use pegboard_runtime::trace_id::TraceId;
@@ -14,9 +13,6 @@ use serde::{Deserialize, Serialize};
 
 use super::stream::json_response;
 use crate::token::MISSING_TOKEN;
-
-/// Maximum number of suggested names.
-const MAX_SUGGESTIONS: usize = 3;
 
 /// Body of an error response: `{"error": {"code": …, "message": …}}`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -39,7 +35,7 @@ pub struct ApiError {
     /// JSON path of the offending member.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// All violations of the schema.
+    /// All violations of the schema, or all problems of a chain.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub violations: Vec<String>,
     /// Trace id of the call.
@@ -124,6 +120,13 @@ impl ApiProblem {
         self
     }
 
+    /// Adds a list of all problems, of which the message is the first.
+    #[must_use]
+    pub(super) fn violations(mut self, violations: Vec<String>) -> Self {
+        self.response.error.violations = violations;
+        self
+    }
+
     /// Adds the trace id of a call.
     #[must_use]
     pub(super) fn with_trace(mut self, trace: Option<TraceId>) -> Self {
@@ -204,30 +207,16 @@ fn status(kind: ErrorKind) -> StatusCode {
 
 /// Returns the message without its suggestions, which go into `hint`.
 fn message_without_suggestions(missing: &NotFound) -> String {
-    let mut missing = missing.clone();
-    match &mut missing {
-        NotFound::Tool { nearest, .. } | NotFound::ToolOfServer { nearest, .. } => nearest.clear(),
-        NotFound::Agent { .. }
-        | NotFound::Toolbox { .. }
-        | NotFound::NotOpen { .. }
-        | NotFound::Server { .. } => {}
+    let text = missing.to_string();
+    match text.rsplit_once(". Did you mean ").filter(|_| !missing.nearest().is_empty()) {
+        Some((message, _)) => message.to_owned(),
+        None => text,
     }
-    missing.to_string()
 }
 
 /// Returns a "did you mean" hint.
 fn suggestion(missing: &NotFound) -> Option<String> {
-    let near = |name: &str, names: &[String]| -> Vec<String> {
-        let names = names.iter().map(String::as_str);
-        nearest(name, names, MAX_SUGGESTIONS).into_iter().map(str::to_owned).collect()
-    };
-    let names = match missing {
-        NotFound::Tool { nearest, .. } | NotFound::ToolOfServer { nearest, .. } => nearest.clone(),
-        NotFound::Toolbox { toolbox, available } => near(toolbox, available),
-        NotFound::Server { server, available, .. } => near(server, available),
-        NotFound::Agent { .. } | NotFound::NotOpen { .. } => Vec::new(),
-    };
-    match &names[..] {
+    match &missing.nearest()[..] {
         [] => None,
         [one] => Some(format!("did you mean {one}?")),
         several => Some(format!("did you mean one of: {}?", several.join(", "))),

@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use pegboard_core::call::ToolRef;
-use pegboard_core::id::{ServerName, ToolId, ToolName, ToolboxName};
 use pegboard_core::owner::{Owner, OwnerScope};
 use pegboard_runtime::{Caller, CallerOptions, OutputRetention, Runtime, SessionMode};
 use pegboard_wire::http::server::HttpServerOptions;
@@ -54,23 +52,6 @@ impl ApiState {
             Some(session) => self.api.named_callers.get_or_create(&self.owner, session, new),
         }
     }
-
-    /// Parses a tool reference: an address such as `toolbox/server/tool`, or any name of a tool.
-    pub(super) fn tool_ref(runtime: &Runtime, text: &str) -> ToolRef {
-        address(runtime, text).map_or_else(|| text.into(), ToolRef::Id)
-    }
-}
-
-/// Parses a tool address. A text that does not start with a known toolbox is a name.
-fn address(runtime: &Runtime, text: &str) -> Option<ToolId> {
-    let mut parts = text.splitn(3, '/');
-    let (toolbox, server, name) = (parts.next()?, parts.next()?, parts.next()?);
-    let id = ToolId {
-        toolbox: ToolboxName::new(toolbox).ok()?,
-        server: ServerName::new(server).ok()?,
-        name: ToolName::new(name).ok()?,
-    };
-    runtime.toolboxes().iter().any(|known| known.name == id.toolbox).then_some(id)
 }
 
 /// The state as an axum extractor.

@@ -110,9 +110,7 @@ pub(super) async fn one(
     State(state): SharedApiState,
     QueryParams(params): QueryParams<ToolNameQuery>,
 ) -> Result<Response, ApiProblem> {
-    let runtime = state.runtime()?;
-    let caller = state.caller(None)?;
-    let tool = caller.find_tool(&ApiState::tool_ref(runtime, &params.name)).await?;
+    let tool = state.caller(None)?.find_tool(&params.name.into()).await?;
     Ok(json_response(json!({"tool": tool_json(&tool, ToolDetail::Schemas)})))
 }
 

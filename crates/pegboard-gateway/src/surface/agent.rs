@@ -64,7 +64,7 @@ impl AgentSurface {
             return ready(Ok(mode_call.duplicate_argument(&name).into())).boxed();
         }
         let Some(mode) = mode else { return ready(Ok(mode_call.missing_mode().into())).boxed() };
-        let tool = find_mode(agent.tools(&snapshot), mode);
+        let tool = find_mode(agent.tools(&snapshot), mode, self.profile.view().corrections);
         let tool_name = match tool {
             Some(tool) => Ok(tool.id.name.clone()),
             // The tools of its server may not be known yet.
@@ -85,7 +85,7 @@ impl AgentSurface {
     fn exact_tool(&self, name: &str) -> Option<Arc<CatalogueTool>> {
         let snapshot = self.profile.runtime.catalogue();
         self.profile.with_scope(|scope| {
-            let found = snapshot.resolve(name, scope, &|_| false).ok()?;
+            let found = snapshot.resolve(name, scope).ok()?;
             found.corrected_from.is_none().then(|| Arc::clone(found.tool))
         })
     }
@@ -93,7 +93,7 @@ impl AgentSurface {
     /// Returns an error result for an unknown name, if an agent has a similar one.
     fn unknown_agent(&self, name: &str) -> Option<RawJson> {
         let snapshot = self.profile.runtime.catalogue();
-        if self.profile.with_scope(|scope| snapshot.resolve(name, scope, &|_| true).is_ok()) {
+        if self.profile.with_scope(|scope| snapshot.resolve(name, scope).is_ok()) {
             return None;
         }
         let near =

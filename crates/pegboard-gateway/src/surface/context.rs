@@ -29,7 +29,7 @@ pub(super) fn has_call_context(request: &ClientRequest, name: &str, arguments: &
     }
     let snapshot = request.profile.runtime.catalogue();
     request.profile.with_scope(|scope| {
-        let found = snapshot.resolve(name, scope, &|_| false);
+        let found = snapshot.resolve(name, scope);
         found.is_ok_and(|found| *found.tool.agent_mode_name == *name)
     })
 }

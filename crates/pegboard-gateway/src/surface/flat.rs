@@ -27,10 +27,8 @@ impl FlatSurface {
     }
 
     fn tools(&self, snapshot: &Snapshot) -> Arc<NamedTools> {
-        self.tools.get(snapshot, |snapshot| {
-            let tools = self.profile.tools(snapshot);
-            NamedTools::new(&self.profile, snapshot, &tools, &tools)
-        })
+        self.tools
+            .get(snapshot, |snapshot| NamedTools::new(&self.profile, snapshot, &self.profile.tools(snapshot)))
     }
 
     /// Returns `true` if tools are listed as in the catalogue: under their flat names, with the URIs of their

@@ -31,7 +31,7 @@ impl HybridSurface {
     fn pinned(&self) -> Arc<NamedTools> {
         let profile = &self.profile;
         self.pinned.get(&profile.runtime.catalogue(), |snapshot| {
-            NamedTools::new(profile, snapshot, &pinned_tools(profile, snapshot), &profile.tools(snapshot))
+            NamedTools::new(profile, snapshot, &pinned_tools(profile, snapshot))
         })
     }
 }
@@ -63,7 +63,7 @@ fn pinned_tools(profile: &ActiveProfile, snapshot: &Snapshot) -> Vec<Arc<Catalog
 /// Returns the tool with this name, if any.
 fn by_name(profile: &ActiveProfile, snapshot: &Snapshot, name: &str) -> Vec<Arc<CatalogueTool>> {
     let found = profile.with_scope(|scope| {
-        let found = snapshot.resolve(name, scope, &|_| true).ok()?;
+        let found = snapshot.resolve(name, scope).ok()?;
         Some(Arc::clone(found.tool))
     });
     found.into_iter().collect()

@@ -24,24 +24,24 @@ pub(super) struct NamedTools {
 }
 
 impl NamedTools {
-    /// Lists `tools` under the naming scheme of the profile; `all` are the tools of the profile.
-    pub(super) fn new(
-        profile: &ActiveProfile,
-        snapshot: &Snapshot,
-        tools: &[Arc<CatalogueTool>],
-        all: &[Arc<CatalogueTool>],
-    ) -> Self {
+    /// Lists `tools` under the naming scheme of the profile. A tool keeps the name that its server gave it only
+    /// if that means nothing else: no server may shadow another's tool by the choice of a name.
+    pub(super) fn new(profile: &ActiveProfile, snapshot: &Snapshot, tools: &[Arc<CatalogueTool>]) -> Self {
         let view = ListFormat { output_schemas: profile.output_schemas(), ..ListFormat::default() };
-        let plain = match profile.view().naming {
-            Naming::Flat => HashMap::new(),
-            Naming::Transparent => plain_name_counts(tools, all),
+        let naming = profile.view().naming;
+        let has_plain_name = |tool: &CatalogueTool| {
+            let name = tool.id.name.as_str();
+            naming == Naming::Transparent
+                && is_portable_name(name)
+                && meta::find(name).is_none()
+                && profile.with_scope(|scope| snapshot.is_unique_name(tool, scope))
         };
         let index = profile.view().resource_index(snapshot);
         let mut by_plain_name = HashMap::new();
         let list = json_array(tools.iter().map(|tool| {
             let listed = index.with_ui_resource_uri(&tool.id, tool.listed(view));
             let name = tool.id.name.as_str();
-            if plain.get(name) == Some(&1) {
+            if has_plain_name(tool) {
                 by_plain_name.insert(name.to_owned(), tool.id.clone());
                 listed.with("name", &RawJson::of(name))
             } else {
@@ -55,29 +55,6 @@ impl NamedTools {
     pub(super) fn find(&self, name: &str) -> Option<ToolRef> {
         self.by_plain_name.get(name).cloned().map(ToolRef::Id)
     }
-}
-
-/// Counts each plain name that every client accepts. A name that also means something else counts twice,
-/// listed or not: no server may shadow another's tool by the choice of a name.
-fn plain_name_counts<'t>(
-    tools: &'t [Arc<CatalogueTool>],
-    all: &[Arc<CatalogueTool>],
-) -> HashMap<&'t str, usize> {
-    let mut counts = HashMap::new();
-    for tool in tools {
-        let name = tool.id.name.as_str();
-        if is_portable_name(name) {
-            *counts.entry(name).or_default() += 1;
-        }
-    }
-    let taken =
-        all.iter().flat_map(|tool| tool.aliases.iter().chain([&tool.flat_name, &tool.agent_mode_name]));
-    for name in taken.map(|name| &**name).chain(meta::META_TOOLS.iter().map(|tool| tool.name())) {
-        if let Some(count) = counts.get_mut(name) {
-            *count += 1;
-        }
-    }
-    counts
 }
 
 fn is_portable_name(name: &str) -> bool {

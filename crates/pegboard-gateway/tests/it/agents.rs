@@ -169,7 +169,7 @@ async fn a_name_and_a_mode_select_the_tool() {
         contentManager {"mode":" "} -> isError: Agent 'contentManager' needs a mode. Give `mode`: one of readContent, replace.text.
         contentManager {"mode":5} -> isError: Agent 'contentManager' needs a mode. Give `mode`: one of readContent, replace.text.
         contentManager {"mode":"readContents"} -> isError: Agent 'contentManager' has no mode 'readContents'. Did you mean one of: readContent?
-        contentManager {"mode":"ReadContent"} -> contentManager/readContent {}
+        contentManager {"mode":"ReadContent"} -> isError: Agent 'contentManager' has no mode 'ReadContent'. Did you mean one of: readContent, replace.text?
         contentManager {"mode":"replace_text"} -> contentManager/replace.text {}
         contentManager_my_vault {"mode":"readContent","n":1} -> contentManager/readContent {"n":1}
         contentManager_my_vault {} -> isError: Agent 'contentManager' has no mode 'my_vault'. Give `mode`: one of readContent, replace.text.

@@ -300,7 +300,7 @@ async fn invalid_requests_report_every_problem() {
             answers.push(text(&call(&client, "get_tools", arguments).await));
         }
         insta::allow_duplicates! { insta::assert_snapshot!(answers.join("\n"), @r#"
-        isError: Invalid parameters: Unrecognized key(s) in object: 'names' (did you mean 'tools'?); tools: Expected string; detail: Expected compact or full; connect: Expected true or false
+        isError: Invalid parameters: Unrecognized key(s) in object: 'names' (did you mean 'tools'?); tools: Expected a name, a list of names, or {server: [names]}; detail: Expected compact or full; connect: Expected true or false
         isError: Invalid parameters: tools.my_git: Expected string
         isError: Invalid parameters: tools: Expected a name, or {toolbox, server, name}
         isError: Invalid parameters: query: Give either tools or a query, not both

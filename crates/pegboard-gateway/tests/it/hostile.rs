@@ -170,7 +170,7 @@ async fn too_many_names_are_rejected_at_once() {
     ];
     insta::assert_snapshot!(texts.join("\n"), @r"
     isError: Invalid parameters: tools.nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn
-    isError: Invalid parameters: tools.a\u{7}: Expected string
+    isError: Invalid parameters: tools.a\u{7}: Expected a name or a list of names
     isError: Invalid parameters: tools: Name at most 200 at a time
     isError: Invalid parameters: tools: Name at most 200 at a time
     isError: Invalid parameters: tools: Name at most 200 at a time

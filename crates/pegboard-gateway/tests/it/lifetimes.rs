@@ -149,11 +149,11 @@ async fn calls_can_be_batched_and_chained() {
             refused.push(text(&call(&client, "run_chain", arguments).await));
         }
         insta::allow_duplicates! {
-            insta::assert_snapshot!(refused.join("\n"), @r"
-            isError: invalid_chain_input: missing 'chain' or 'steps'
+            insta::assert_snapshot!(refused.join("\n"), @"
+            isError: Invalid arguments: invalid_chain_input: missing 'chain' or 'steps'
             isError: Unknown tool: chain__nightly. Did you mean 'chain__twice'?
-            isError: Chain has no steps.
-            isError: invalid_chain_input: unknown key 'more': expected one of chain, steps, input, output
+            isError: Invalid arguments: Chain has no steps.
+            isError: Invalid arguments: invalid_chain_input: unknown key 'more': expected one of chain, steps, input, output
             ");
         }
     }

@@ -12,6 +12,7 @@ mod discovery;
 mod hostile;
 mod interaction;
 mod lifetimes;
+mod names;
 mod principals;
 mod profiles;
 mod reloads;

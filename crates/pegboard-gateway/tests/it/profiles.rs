@@ -63,14 +63,14 @@ async fn every_spelling_of_a_name_resolves_to_the_tool() {
             lines.push(format!("{name}: {} ({corrected})", text(&result)));
         }
         insta::allow_duplicates! {
-            insta::assert_snapshot!(lines.join("\n"), @r"
+            insta::assert_snapshot!(lines.join("\n"), @"
             files__read_file: files/read.file {} (-)
             cat: files/read.file {} (-)
             files_read_file: files/read.file {} (-)
             read.file: files/read.file {} (read.file)
             my_git_log: my_git/log {} (-)
             log: my_git/log {} (log)
-            <|x|>db__query: db/query {} (<|x|>db__query)
+            <|x|>db__query: isError: Unknown tool: <|x|>db__query. Did you mean 'db__query'? (-)
             ");
         }
     }

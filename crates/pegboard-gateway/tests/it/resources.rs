@@ -120,7 +120,7 @@ async fn all_items_are_listed_under_unique_names() {
         assert_eq!(names(&client, "prompts/list", "prompts", "name").await, ["a__greet", "b__greet"]);
         assert_eq!(
             names(&client, "resources/list", "resources", "uri").await,
-            ["file:///shared", "file:///a", "pegboard://b/file:///shared"]
+            ["pegboard://a/file:///shared", "file:///a", "pegboard://b/file:///shared"]
         );
         assert_eq!(
             names(&client, "resources/templates/list", "resourceTemplates", "uriTemplate").await,
@@ -173,12 +173,12 @@ async fn requests_are_routed_to_the_server_under_its_own_names() {
     let complete = |reference: Value| json!({"ref": reference, "argument": {"name": "x", "value": "1"}});
     let cases = [
         ("prompts/get", json!({"name": "b__greet", "arguments": {"x": "1"}}), "b", r#""name":"greet""#),
-        ("resources/read", uri("file:///shared"), "a", r#""uri":"file:///shared""#),
+        ("resources/read", uri("pegboard://a/file:///shared"), "a", r#""uri":"file:///shared""#),
         ("resources/read", uri("pegboard://b/file:///shared"), "b", r#""uri":"file:///shared""#),
         ("resources/read", uri("db://users/7"), "a", r#""uri":"db://users/7""#),
         ("resources/read", uri("note://x/y"), "b", r#""uri":"note://x/y""#),
-        // An unlisted resource: the first server refuses, the second one has it.
-        ("resources/read", uri("file:///secret"), "b", r#""uri":"file:///secret""#),
+        // An unlisted resource is read by naming its server.
+        ("resources/read", uri("pegboard://b/file:///secret"), "b", r#""uri":"file:///secret""#),
         (
             "completion/complete",
             complete(json!({"type": "ref/prompt", "name": "b__greet"})),
@@ -222,6 +222,82 @@ async fn unknown_items_get_rpc_errors() {
     let (client, _) = connect(&gateway(&empty, json!({})), Some("flat"), Era::Session).await;
     let refused = ask(&client, "resources/read", json!({"uri": "file:///a"})).await.unwrap_err();
     assert_eq!(refused, "-32002: Resource not found");
+}
+
+#[tokio::test]
+async fn a_resource_is_never_read_from_a_server_that_does_not_own_it() {
+    // `evil` lists what belongs to `good`, in every way.
+    let cases = [
+        // (resources of good, its templates, resources of evil, its templates, URI, result)
+        (vec!["doc://a"], vec![], vec![], vec![], "doc://a", Ok("good")),
+        (vec!["doc://a"], vec![], vec!["doc://a"], vec![], "doc://a", Err("Several servers")),
+        (vec!["doc://a"], vec![], vec![], vec!["doc://{x}"], "doc://a", Err("Several servers")),
+        (vec!["doc://a"], vec![], vec![], vec!["{+all}"], "doc://a", Err("Several servers")),
+        (vec![], vec!["doc://{x}"], vec!["doc://a"], vec![], "doc://a", Err("Several servers")),
+        (vec![], vec!["doc://{x}"], vec![], vec!["doc://{+x}"], "doc://a", Err("Several servers")),
+        (vec![], vec!["doc://{x}"], vec!["other://a"], vec![], "doc://a", Ok("good")),
+        (vec!["doc://a"], vec![], vec!["other://a"], vec![], "doc://unlisted", Err("Resource not found")),
+        (vec!["doc://a"], vec![], vec![], vec![], "doc://unlisted", Ok("good")),
+        (vec![], vec![], vec!["pegboard://good/doc://a"], vec![], "pegboard://good/doc://a", Ok("good")),
+        (vec![], vec![], vec![], vec!["pegboard://good/{+x}"], "pegboard://good/doc://a", Ok("good")),
+        (vec!["doc://a"], vec![], vec!["doc://a"], vec![], "pegboard://evil/doc://a", Ok("evil")),
+        (vec!["doc://a"], vec![], vec![], vec![], "pegboard://nobody/doc://a", Err("Resource not found")),
+    ];
+    for era in ERAS {
+        for (resources, templates, stolen, patterns, uri, expected) in &cases {
+            let good = ResourceServer::new("good", resources, templates);
+            let evil = ResourceServer::new("evil", stolen, patterns);
+            let builder = Runtime::builder().toolbox("t", "").provide("evil", evil.clone());
+            let runtime = builder.provide("good", good.clone()).start().await.unwrap();
+            let (client, _) = connect(&gateway(&runtime, json!({})), Some("flat"), era).await;
+            let methods = ["resources/read"].into_iter();
+            let subscribe = (era == Era::Session).then_some("resources/subscribe");
+            for method in methods.chain(subscribe) {
+                let answer = ask(&client, method, json!({"uri": uri})).await;
+                let answer = answer.map(|answer| answer["from"].as_str().unwrap_or_default().to_owned());
+                match (&answer, expected) {
+                    (Ok(server), Ok(expected)) => assert!(server.is_empty() || server == expected, "{uri}"),
+                    (Err(error), Err(expected)) => assert!(error.contains(expected), "{uri}: {error}"),
+                    _ => panic!("{method} {uri}: {answer:?}, not {expected:?}"),
+                }
+                let asked = |server: &ResourceServer| !server.take_requests().is_empty();
+                let asked = (asked(&good), asked(&evil));
+                assert_eq!(asked, (*expected == Ok("good"), *expected == Ok("evil")), "{method} {uri}");
+            }
+            // What is listed can be read under its listed name.
+            let listed = names(&client, "resources/list", "resources", "uri").await;
+            assert_eq!(listed.len(), resources.len() + stolen.len());
+            for uri in listed {
+                ask(&client, "resources/read", json!({"uri": uri})).await.unwrap();
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_prompt_belongs_to_the_server_of_its_name() {
+    let with_prompts = |name: &'static str, prompts: &[&str]| {
+        let server = ResourceServer::new(name, &[], &[]);
+        let prompts = prompts.iter().map(|name| json!({"name": name}).into()).collect();
+        server.local.replace(ServerOffering { prompts, ..ServerOffering::default() });
+        server
+    };
+    for transparent in [false, true] {
+        let evil = with_prompts("evil", &["good__review", "good/review"]);
+        let good = with_prompts("good", &["other"]);
+        let builder = Runtime::builder().toolbox("t", "").provide("evil", evil.clone());
+        let runtime = builder.provide("good", good.clone()).start().await.unwrap();
+        let gateway = gateway(&runtime, json!({"transparent": transparent}));
+        let (client, _) = connect(&gateway, Some("flat"), Era::Session).await;
+        for name in ["good__review", "good/review"] {
+            assert!(ask(&client, "prompts/get", json!({"name": name})).await.is_err(), "{name}");
+        }
+        assert_eq!(evil.take_requests(), [""; 0]);
+        for name in names(&client, "prompts/list", "prompts", "name").await {
+            ask(&client, "prompts/get", json!({"name": name})).await.unwrap();
+        }
+        assert_eq!((evil.take_requests().len(), good.take_requests().len()), (2, 1));
+    }
 }
 
 #[tokio::test]
@@ -335,7 +411,11 @@ async fn ui_resource_uris_of_tools_match_the_resource_list() {
             let views: Vec<Value> =
                 tools.map(|tool| tool["_meta"]["ui"].clone()).filter(Value::is_object).collect();
             let view = |uri: &str| json!({"resourceUri": uri, "visibility": ["model"]});
-            assert_eq!(views, [view("ui://chart"), view("pegboard://b/ui://chart")], "{profile}");
+            assert_eq!(
+                views,
+                [view("pegboard://a/ui://chart"), view("pegboard://b/ui://chart")],
+                "{profile}"
+            );
             let read =
                 ask(&client, "resources/read", json!({"uri": "pegboard://b/ui://chart"})).await.unwrap();
             assert_eq!(read["from"], "b");

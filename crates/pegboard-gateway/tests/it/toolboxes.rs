@@ -219,7 +219,7 @@ async fn use_tool_errors_are_readable() {
     insta::assert_snapshot!(texts.join("\n"), @r#"
     isError: Error executing tool: Toolbox 'dev' is not open. Call open_toolbox with {"toolbox": "dev"} first
     isError: Error executing tool: Toolbox 'nope' is not open: Toolbox 'nope' not found. Available toolboxes: dev, prod
-    isError: Error executing tool: Toolbox 'DEV' is not open: Toolbox 'DEV' not found. Available toolboxes: dev, prod
+    isError: Error executing tool: Toolbox 'DEV' is not open: Toolbox 'DEV' not found. Available toolboxes: dev, prod. Did you mean 'dev'?
     isError: Error executing tool: Toolbox 'prod' is not open. Call open_toolbox with {"toolbox": "prod"} first
     isError: Error executing tool: Server 'zz' not found in toolbox 'dev'. Available servers: b, a
     isError: Error executing tool: Server 'not a name' not found in toolbox 'dev'. Available servers: b, a

@@ -30,6 +30,8 @@ const TOOL_OUTPUT: &str = "tool_output";
 #[derive(Debug)]
 pub(super) struct Toolset {
     items: IndexMap<Arc<str>, ToolsetItem>,
+    /// Selectors of the agent's file: servers and tools, available or not.
+    selectors: Vec<String>,
     /// Chain of calling agents, outermost first.
     agents: Arc<[Arc<str>]>,
     timeout: Duration,
@@ -69,6 +71,8 @@ pub(super) struct ToolsetOptions {
     pub(super) private_tools: Vec<PrivateTool>,
     /// Tools of the catalogue.
     pub(super) selected: Vec<SelectedTool>,
+    /// Selectors of the agent's file.
+    pub(super) selectors: Vec<String>,
     /// Chain of calling agents, outermost first.
     pub(super) agents: Arc<[Arc<str>]>,
     /// Timeout of a tool call.
@@ -81,7 +85,15 @@ pub(super) struct ToolsetOptions {
 
 impl Toolset {
     pub(super) fn new(
-        ToolsetOptions { private_tools, selected, agents, timeout, max_output, large_outputs }: ToolsetOptions,
+        ToolsetOptions {
+            private_tools,
+            selected,
+            selectors,
+            agents,
+            timeout,
+            max_output,
+            large_outputs,
+        }: ToolsetOptions,
     ) -> Arc<Self> {
         Arc::new_cyclic(|toolset| {
             let mut items = IndexMap::new();
@@ -96,7 +108,7 @@ impl Toolset {
                 };
                 items.entry(tool.name).or_insert(item);
             }
-            Self { items, agents, timeout, max_output, large_outputs }
+            Self { items, selectors, agents, timeout, max_output, large_outputs }
         })
     }
 
@@ -117,9 +129,21 @@ impl Toolset {
         if let Some((name, _)) = self.items.get_key_value(asked) {
             return Some(name);
         }
+        // With a separator it names a server, and a tool of another one may end like it.
+        if asked.contains("__") {
+            return None;
+        }
         let ending = format!("__{asked}");
         let mut namesakes = self.items.keys().filter(|name| name.ends_with(&ending));
-        namesakes.next().filter(|_| !asked.is_empty() && namesakes.next().is_none())
+        let name = namesakes.next().filter(|_| !asked.is_empty() && namesakes.next().is_none())?;
+        // Nor does a name with the prefix of a server mean a tool of another one, if that server is unavailable.
+        let belongs_to_other = |server: &String| {
+            let has_prefix = |text: &str, separator: &str| {
+                text.strip_prefix(server.as_str()).is_some_and(|rest| rest.starts_with(separator))
+            };
+            has_prefix(asked, "_") && !has_prefix(name, "__")
+        };
+        (!self.selectors.iter().any(belongs_to_other)).then_some(name)
     }
 
     /// Starts a call of one of the tools.
@@ -132,7 +156,13 @@ impl Toolset {
     ) -> CallHandle {
         let Some(item) = self.resolve_name(asked).and_then(|name| self.items.get(name)) else {
             let asked: String = asked.chars().take(200).collect();
-            return CallHandle::new(ready(CallResult::rejected(CallError::unknown_tool(asked))));
+            let error = if builtin::is_task_status(&asked) {
+                let reason = format!("'{asked}' is not enabled for this agent: add task_status to its tools");
+                CallError::NotPermitted { reason }
+            } else {
+                CallError::unknown_tool(asked)
+            };
+            return CallHandle::new(ready(CallResult::rejected(error)));
         };
         let tool = match item {
             ToolsetItem::Selected(selected) => selected.tool.clone(),
@@ -263,5 +293,56 @@ impl Invoker for ScopedInvoker {
 
     fn recorder(&self) -> &dyn AgentRecorder {
         self.inner.recorder()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_means_no_tool_of_another_server() {
+        let selected = |name: &str| SelectedTool {
+            tool: name.into(),
+            name: name.into(),
+            entry: Arc::new(ToolEntry::new("tool", "", |(): ()| async { Ok(()) })),
+        };
+        let names =
+            ["evil__github__create", "evil__github_create", "evil__list", "docs__docs_find", "docs__both"];
+        let toolset = Toolset::new(ToolsetOptions {
+            private_tools: Vec::new(),
+            selected: names.map(selected).to_vec(),
+            // The server `github` is unavailable, so its tools are not selected.
+            selectors: ["evil", "github", "docs"].map(str::to_owned).to_vec(),
+            agents: Arc::default(),
+            timeout: Duration::from_secs(1),
+            max_output: 1,
+            large_outputs: LargeOutputPolicy::Truncate,
+        });
+        for (asked, expected) in [
+            ("evil__list", Some("evil__list")),
+            ("list", Some("evil__list")),
+            ("docs_find", Some("docs__docs_find")),
+            ("github__create", None),
+            ("github_create", None),
+            ("", None),
+        ] {
+            assert_eq!(toolset.resolve_name(asked).map(|name| &**name), expected, "{asked}");
+        }
+        let status = toolset.start(&NoTools, "agent__task_status", CallArguments::default(), 1);
+        let refused = status.now_or_never().unwrap().result.unwrap_err();
+        assert_eq!(refused.kind(), pegboard_core::error::ErrorKind::NotPermitted);
+    }
+
+    struct NoTools;
+
+    impl Invoker for NoTools {
+        fn find(&self, _name: &str) -> Option<Arc<ToolEntry>> {
+            None
+        }
+
+        fn start(&self, call: Call) -> CallHandle {
+            CallHandle::new(ready(CallResult::rejected(CallError::unknown_tool(call.tool.to_string()))))
+        }
     }
 }

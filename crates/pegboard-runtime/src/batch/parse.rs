@@ -21,10 +21,33 @@ pub(super) struct BatchRequest {
 }
 
 /// One call of a batch.
-pub(super) struct BatchItem {
-    pub(super) id: RawJson,
-    pub(super) tool: ToolRef,
-    pub(super) arguments: CallArguments,
+#[derive(Debug)]
+pub struct BatchItem {
+    /// The caller's id, or `call_` and the position.
+    pub id: RawJson,
+    /// Tool to call.
+    pub tool: ToolRef,
+    /// Arguments of the tool.
+    pub arguments: CallArguments,
+}
+
+impl BatchItem {
+    /// Keys of an item: a tool, its arguments and an id, under all accepted names.
+    pub const KEYS: [&str; 6] = ["id", "tool", "name", "parameters", "arguments", "params"];
+
+    /// Parses the call at a position of a batch; other keys are ignored.
+    ///
+    /// ```
+    /// use pegboard_runtime::BatchItem;
+    ///
+    /// let call = serde_json::json!({"name": "github__search", "params": {"q": "x"}}).into();
+    /// let item = BatchItem::read(0, &call)?;
+    /// assert_eq!((item.id.as_str(), item.tool.to_string().as_str()), (r#""call_0""#, "github__search"));
+    /// # Ok::<(), String>(())
+    /// ```
+    pub fn read(index: usize, call: &RawJson) -> Result<Self, String> {
+        item(index, call)
+    }
 }
 
 /// Parses the arguments of a batch call.

@@ -21,6 +21,10 @@ impl Invoker for ActiveCall {
         self.caller().find(name)
     }
 
+    fn locate<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Arc<ToolEntry>, CallError>> {
+        Invoker::locate(self.caller(), name)
+    }
+
     /// Starts a nested call, which ends with this one.
     fn start(&self, call: Call) -> CallHandle {
         self.start_child(self.prepare_child(call))

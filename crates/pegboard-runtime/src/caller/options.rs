@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use pegboard_core::id::ToolboxName;
 use pegboard_core::owner::Owner;
 
+use crate::catalogue::NameCorrections;
+
 /// Identity and limits of a new [`Caller`](crate::Caller).
 #[derive(Clone, Debug, Default)]
 pub struct CallerOptions {
@@ -14,6 +16,8 @@ pub struct CallerOptions {
     pub session_mode: SessionMode,
     /// Toolboxes that are visible to the caller; `None` for all.
     pub toolboxes: Option<BTreeSet<ToolboxName>>,
+    /// Treatment of tool names that no tool has.
+    pub corrections: NameCorrections,
     /// Maximum number of calls per turn.
     pub max_calls_per_turn: Option<u32>,
     /// Retention of stored outputs after the caller is gone.

@@ -33,8 +33,18 @@ impl Caller {
         let is_meant = |(toolbox, server): &(ToolboxName, &ToolboxServer)| {
             self.can_see(toolbox) && kind.is_none_or(|kind| server.provider.kind() == kind)
         };
-        let servers: Vec<(ToolboxName, &ToolboxServer)> =
-            active_plan.toolboxes.servers_named(server).filter(is_meant).collect();
+        let servers = |server: &str| -> Vec<(ToolboxName, &ToolboxServer)> {
+            active_plan.toolboxes.servers_named(server).filter(is_meant).collect()
+        };
+        let (server, servers) = match (servers(server), kind) {
+            // A service beside an MCP server of its name has the prefix of REST tools.
+            (found, Some(ToolKind::Rest)) if found.is_empty() => {
+                let server = format!("{REST}__{server}");
+                let found = servers(&server);
+                (server, found)
+            }
+            (found, _) => (server.to_owned(), found),
+        };
         if !servers.is_empty() {
             let opened = join_all(servers.iter().map(|(_, server)| server.open())).await;
             // The servers of other toolboxes may suffice.
@@ -54,27 +64,24 @@ impl Caller {
     async fn select_one(&self, word: &str) -> Result<Vec<SelectedTool>, CallError> {
         let shared = self.shared();
         let names = [word.to_owned(), format!("{REST}__{word}")];
+        let sees = |toolbox: &ToolboxName| self.can_see(toolbox);
+        let scope = ToolboxScope::Only(&sees);
         let find = || {
             let snapshot = shared.catalogue.load();
-            let sees = |toolbox: &ToolboxName| self.can_see(toolbox);
-            let scope = ToolboxScope::Only(&sees);
-            let found = names.iter().find_map(|name| {
-                let found = snapshot.resolve(name, scope, &|_| false).ok()?;
-                found.corrected_from.is_none().then(|| Arc::clone(found.tool))
-            });
-            found.ok_or_else(|| match snapshot.resolve(word, scope, &|_| false) {
-                Err(error) => error,
-                Ok(_) => CallError::unknown_tool(word),
-            })
+            let found = snapshot
+                .resolve(word, scope)
+                .or_else(|error| snapshot.resolve(&names[1], scope).map_err(|_| error));
+            found.map(|found| Arc::clone(found.tool))
         };
         if let Ok(tool) = find() {
             return Ok(vec![selected(&tool)]);
         }
         let active_plan = shared.active_plan();
-        let (likely, _) = active_plan.toolboxes.unopened_servers(word, |toolbox| self.can_see(toolbox));
-        for server in likely {
-            // A server that cannot be used has no tools; the error reported is the unknown name.
-            let _ = server.open().await;
+        for name in &names {
+            let server = shared.catalogue.load().server_of(name, scope.into());
+            if let Some(server) = server {
+                active_plan.toolboxes.open_server(&server).await?;
+            }
         }
         shared.refresh();
         find().map(|tool| vec![selected(&tool)])

@@ -13,7 +13,8 @@ use pegboard_core::similar::nearest;
 use pegboard_json::RawJson;
 use serde_json::Value;
 
-use super::resolve::NameIndex;
+use super::labels::LabelIndex;
+use super::name_index::NameIndex;
 use super::{CatalogueTool, Collision, ListingSlot, ServerListing, Snapshot, ToolPolicy, Warning};
 use crate::filter::ToolFilter;
 use crate::names::{AssignedName, assign_agent_mode_names, assign_flat_names, server_labels};
@@ -41,14 +42,18 @@ impl Snapshot {
                 UnnamedTools::reuse(self, listing).unwrap_or_else(|| UnnamedTools::of(listing)),
             );
         }
-        let flat_names = assign_flat_names(next.labelled(), name_limit);
-        let agent_mode_names = assign_agent_mode_names(next.tools.iter().map(|tool| &tool.id), name_limit);
+        let labels = LabelIndex::of(&next.slots, name_limit);
+        let is_own = |name: &str, id: &ToolId| {
+            next.slot_index(&id.toolbox, &id.server).is_some_and(|slot| labels.is_own(name, slot))
+        };
+        let flat_names = assign_flat_names(next.labelled(), name_limit, is_own);
+        let agent_mode_names = assign_agent_mode_names(next.labelled(), &flat_names, name_limit, is_own);
         next.assign_names(&flat_names, &agent_mode_names);
         next.reuse_lists(self);
         for slot in &next.slots {
             next.warnings.extend(slot.warnings.iter().map(|text| warning(&slot.listing, text)));
         }
-        next.names = NameIndex::of(&next.tools, &next.slots, &mut next.warnings);
+        next.names = NameIndex::of(&next.tools, &next.slots, labels, &mut next.warnings);
         next.record_collisions(&flat_names);
         next
     }

@@ -141,6 +141,7 @@ mod tests {
             kind: ToolKind::Mcp,
             settings: Arc::default(),
             offer: Arc::new(ServerOffering { tools: vec![Arc::new(tool)], ..ServerOffering::default() }),
+            is_known: true,
             drain_counter: DrainCounter::default(),
         }
     }

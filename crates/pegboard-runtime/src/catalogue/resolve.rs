@@ -1,30 +1,24 @@
-//! Name resolution: names are looked up whole and never split.
+//! Name resolution: names are looked up whole, and a name with the prefix of a server belongs to that server.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::fmt;
-use std::ops::Range;
 use std::sync::Arc;
 
-use pegboard_core::error::NotFound;
-use pegboard_core::id::{ToolId, ToolboxName};
-use pegboard_core::similar::similarity;
+use pegboard_core::error::{CallError, NotFound};
+use pegboard_core::id::ToolboxName;
+use pegboard_core::provider::ToolKind;
 use pegboard_core::text::clipped;
 
-use super::{CatalogueTool, ListingSlot, Warning};
+use super::labels::NameOwner;
+use super::name_index::{AliasTarget, MAX_SUGGESTIONS, NameField};
+use super::{CatalogueTool, ListingSlot, ServerListing, Snapshot, to_strings};
+use crate::call::requests::ServerId;
 use crate::names::{sanitize, try_sanitize};
 
 /// Maximum length of a text that is looked up as a tool name.
 const MAX_NAME_BYTES: usize = 1024;
 /// Maximum length of an unknown name repeated in an error.
 const MAX_ECHOED_BYTES: usize = 256;
-/// Maximum number of tools sharing a plain name that arguments can disambiguate.
-const MAX_NAMESAKES: usize = 64;
-/// Minimum similarity of two name sketches, in thousandths, for the names to be compared.
-const MIN_SIMILARITY: u32 = 350;
-/// Maximum number of names compared by edit distance.
-const MAX_COMPARED: usize = 32;
-/// Maximum number of suggestions for an unknown name.
-const MAX_SUGGESTIONS: usize = 3;
 
 /// The toolboxes that a caller can see. Tools of other toolboxes do not exist for the caller.
 #[derive(Clone, Copy, Default)]
@@ -55,6 +49,34 @@ impl fmt::Debug for ToolboxScope<'_> {
     }
 }
 
+/// The scope in which a name is resolved.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NameScope<'s> {
+    /// Toolboxes that exist for the caller.
+    pub visible: ToolboxScope<'s>,
+    /// Toolboxes with tools that can be called. A name of another visible toolbox is refused with its name.
+    pub open: ToolboxScope<'s>,
+    /// Treatment of names that no tool has.
+    pub corrections: NameCorrections,
+}
+
+impl<'s> From<ToolboxScope<'s>> for NameScope<'s> {
+    fn from(scope: ToolboxScope<'s>) -> Self {
+        Self { visible: scope, open: scope, corrections: NameCorrections::Off }
+    }
+}
+
+/// Treatment of a name that no tool has but that differs from one only in spelling.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NameCorrections {
+    /// The name is refused with suggestions.
+    #[default]
+    Off,
+    /// The name means the only tool of the named server that is spelled alike: ignoring case, `-`, `_` and
+    /// characters that names cannot have.
+    WithinServer,
+}
+
 /// A tool found by name.
 #[derive(Clone, Debug)]
 pub struct Resolved<'s> {
@@ -64,284 +86,369 @@ pub struct Resolved<'s> {
     pub corrected_from: Option<String>,
 }
 
-/// Name lookup tables. A tool is represented by its index.
-#[derive(Debug, Default)]
-pub(super) struct NameIndex {
-    flat: HashMap<Arc<str>, usize>,
-    aliases: HashMap<Arc<str>, usize>,
-    agent_mode: HashMap<Arc<str>, usize>,
-    /// Names without a server, or without a toolbox where others need one. Several tools may share one.
-    plain: HashMap<Box<str>, Vec<usize>>,
-    sketches: Vec<[NameSketch; 2]>,
+/// Meaning of a name.
+enum NameTarget<'s> {
+    /// A tool, by one of its names.
+    Exact(&'s Arc<CatalogueTool>),
+    /// A tool, by its short name or a corrected one.
+    Near(&'s Arc<CatalogueTool>),
+    /// A tool of this server, which does not list it, or not yet.
+    Missing(&'s ListingSlot, NotFound),
+    /// Nothing that can be called.
+    Unknown(NotFound),
 }
 
-impl NameIndex {
-    /// Builds the lookup tables.
-    pub(super) fn of(
-        tools: &[Arc<CatalogueTool>],
-        slots: &[ListingSlot],
-        warnings: &mut Vec<Warning>,
-    ) -> Self {
-        let mut names = Self {
-            flat: index_by_name(tools, |tool| &tool.flat_name),
-            agent_mode: index_by_name(tools, |tool| &tool.agent_mode_name),
-            sketches: tools
-                .iter()
-                .map(|tool| [&*tool.flat_name, tool.id.name.as_str()].map(NameSketch::of))
-                .collect(),
-            ..Self::default()
+impl Snapshot {
+    /// Resolves a name within a scope.
+    ///
+    /// A flat name, an alias or an `agent_mode` name is a tool's own. Any other name that begins with the
+    /// prefix of a server belongs to that server, whether it is running or not. A short name, without a
+    /// server, means a tool only if the listing of every other server is known and lacks it.
+    pub fn resolve<'s>(
+        &self,
+        name: &str,
+        scope: impl Into<NameScope<'s>>,
+    ) -> Result<Resolved<'_>, CallError> {
+        match self.target(name, scope.into()) {
+            NameTarget::Exact(tool) => Ok(Resolved { tool, corrected_from: None }),
+            NameTarget::Near(tool) => Ok(Resolved { tool, corrected_from: Some(name.to_owned()) }),
+            NameTarget::Missing(_, error) | NameTarget::Unknown(error) => Err(CallError::NotFound(error)),
+        }
+    }
+
+    /// Returns the server that a name points to but that does not list the tool. Starting it may help; starting
+    /// any other cannot.
+    pub(crate) fn server_of(&self, name: &str, scope: NameScope<'_>) -> Option<ServerId> {
+        match self.target(name, scope) {
+            NameTarget::Missing(slot, _) => Some(slot.id()),
+            NameTarget::Exact(_) | NameTarget::Near(_) | NameTarget::Unknown(_) => None,
+        }
+    }
+
+    /// Returns the server with the prefix of a name, and the rest of the name. `None` if there is none, or if
+    /// toolboxes share the server name.
+    pub fn owner<'n>(&self, name: &'n str) -> Option<(&ServerListing, &'n str)> {
+        let owner = self.names.labels.owner(name)?;
+        let [slot] = owner.slots else { return None };
+        Some((&self.slots[*slot].listing, owner.tool))
+    }
+
+    /// Returns `true` if a name belongs to no other server than this one.
+    pub fn is_own_name(&self, name: &str, server: &ServerListing) -> bool {
+        let slot = self.slot_index(&server.toolbox, &server.server);
+        slot.is_some_and(|slot| self.names.labels.is_own(name, slot))
+    }
+
+    /// Returns `true` if the name that the server gave a tool means this tool and no other: it is a name of
+    /// nothing else, and the listings of all other visible servers are known and lack it.
+    pub fn is_unique_name(&self, tool: &CatalogueTool, visible: ToolboxScope<'_>) -> bool {
+        let name = tool.id.name.as_str();
+        let Some(own) = self.slot_index(&tool.id.toolbox, &tool.id.server) else { return false };
+        let is_other = |(at, slot): &(usize, &ListingSlot)| *at != own && visible.has(&slot.listing.toolbox);
+        let may_have = |slot: &ListingSlot| {
+            let namesakes = self.names.plain.get(name).map_or(&[][..], Vec::as_slice);
+            !slot.listing.is_known || namesakes.iter().any(|at| slot.span.contains(at))
         };
-        names.plain.reserve(tools.len());
-        for (at, tool) in tools.iter().enumerate() {
-            names.add_aliases(tools, at, warnings);
-            let name = tool.id.name.as_str();
-            names.add_plain(name, at);
-            if let Some(clean) = try_sanitize(name).filter(|clean| clean != name) {
-                names.add_plain(&clean, at);
-            }
-        }
-        for at in slots.iter().filter(|slot| slot.is_shared()).flat_map(|slot| slot.span.clone()) {
-            let (server, name) = (&tools[at].id.server, sanitize(tools[at].id.name.as_str()));
-            names.add_plain(&format!("{server}__{name}"), at);
-            names.add_plain(&format!("{server}_{name}"), at);
-        }
-        names
+        self.exact(name, NameScope::default()).is_none()
+            && self.names.labels.is_own(name, own)
+            && !self.slots.iter().enumerate().filter(is_other).any(|(_, slot)| may_have(slot))
     }
 
-    fn add_plain(&mut self, name: &str, at: usize) {
-        match self.plain.get_mut(name) {
-            Some(namesakes) => namesakes.push(at),
-            None => drop(self.plain.insert(name.into(), vec![at])),
+    fn target(&self, name: &str, scope: NameScope<'_>) -> NameTarget<'_> {
+        if name.len() > MAX_NAME_BYTES {
+            return NameTarget::Unknown(unknown_tool(name, Vec::new()));
         }
+        if let Some(found) = self.exact(name, scope) {
+            return found;
+        }
+        let owner = self.names.labels.owner(name);
+        let target = owner.map(|owner| self.owned(name, owner, scope));
+        if let Some(NameTarget::Exact(_) | NameTarget::Near(_)) = target {
+            return target.expect("it was just matched");
+        }
+        // `rest` is the server of single REST tools, and also the specification's prefix of services.
+        let is_rest = |owner: NameOwner<'_, '_>| {
+            owner.slots.iter().all(|at| self.slots[*at].listing.kind == ToolKind::Rest)
+        };
+        let service = self.names.labels.service(name).filter(|_| owner.is_none_or(is_rest));
+        let service = service.map(|service| self.owned(name, service, scope));
+        let found = service.or(target).or_else(|| self.unknown_path(name, scope));
+        found.unwrap_or_else(|| self.short(name, scope))
     }
 
-    fn add_aliases(&mut self, tools: &[Arc<CatalogueTool>], at: usize, warnings: &mut Vec<Warning>) {
-        let ToolId { toolbox, server, name } = &tools[at].id;
-        let mut warn =
-            |text| warnings.push(Warning { toolbox: toolbox.clone(), server: server.clone(), text });
-        for alias in &tools[at].aliases {
-            if alias.trim().is_empty() {
-                warn(format!("an alias of tool '{name}' is empty"));
-                continue;
-            }
-            match self.flat.get(alias).or_else(|| self.aliases.get(alias)) {
-                Some(holder) if *holder == at => {}
-                Some(holder) => warn(format!(
-                    "the alias '{alias}' of tool '{name}' is already a name of {}; choose another",
-                    tools[*holder].id
-                )),
-                None => drop(self.aliases.insert(Arc::clone(alias), at)),
-            }
-        }
-    }
-
-    /// Returns the tool with this flat name.
-    pub(super) fn flat<'t>(
-        &self,
-        tools: &'t [Arc<CatalogueTool>],
-        name: &str,
-    ) -> Option<&'t Arc<CatalogueTool>> {
-        self.flat.get(name).map(|at| &tools[*at])
-    }
-
-    /// Returns the tool with exactly this name.
-    pub(super) fn exact<'t>(
-        &self,
-        tools: &'t [Arc<CatalogueTool>],
-        name: &str,
-        scope: ToolboxScope<'_>,
-    ) -> Option<&'t Arc<CatalogueTool>> {
-        first_in_scope(tools, scope, [&self.flat, &self.aliases, &self.agent_mode].map(|table| (table, name)))
-    }
-
-    /// Returns the tool that a text most likely means.
-    pub(super) fn guess<'t>(
-        &self,
-        tools: &'t [Arc<CatalogueTool>],
-        requested: &str,
-        scope: ToolboxScope<'_>,
-        accepts: &dyn Fn(&CatalogueTool) -> bool,
-    ) -> Option<&'t Arc<CatalogueTool>> {
-        if requested.len() > MAX_NAME_BYTES {
-            return None;
-        }
-        if let Some(clean) = try_sanitize(requested) {
-            let (agent, rest) = (format!("agent__{clean}"), format!("rest__{clean}"));
-            let places = [
-                (&self.flat, &*clean),
-                (&self.aliases, &*clean),
-                (&self.flat, &*agent),
-                (&self.flat, &*rest),
-                (&self.agent_mode, &*clean),
-            ];
-            if let Some(tool) = first_in_scope(tools, scope, places) {
-                return Some(tool);
-            }
-        }
-        let namesakes = self.namesakes(tools, requested, scope);
-        if namesakes.len() > MAX_NAMESAKES {
-            return None;
-        }
-        let mut accepting = namesakes.into_iter().filter(|tool| accepts(tool));
-        accepting.next().filter(|_| accepting.next().is_none())
-    }
-
-    /// Returns the tools with this plain name, in order; at most one more than the limit.
-    fn namesakes<'t>(
-        &self,
-        tools: &'t [Arc<CatalogueTool>],
-        requested: &str,
-        scope: ToolboxScope<'_>,
-    ) -> Vec<&'t Arc<CatalogueTool>> {
-        let of = |name: &str| self.plain.get(name).map_or(&[][..], Vec::as_slice);
-        let clean = try_sanitize(requested).filter(|clean| clean != requested);
-        let spelled = of(requested);
-        let cleaned = clean.as_deref().map_or(&[][..], of).iter();
-        let cleaned = cleaned.filter(|at| tools[**at].id.name.as_str() != requested);
-        let in_scope = spelled.iter().chain(cleaned).map(|at| &tools[*at]);
-        in_scope.filter(|tool| scope.has(&tool.id.toolbox)).take(MAX_NAMESAKES + 1).collect()
-    }
-
-    /// Returns the error for an unknown name, with suggestions.
-    pub(super) fn not_found<'s>(
-        &self,
-        tools: &[Arc<CatalogueTool>],
-        requested: &str,
-        scope: ToolboxScope<'_>,
-        spans: impl Iterator<Item = &'s Range<usize>>,
-    ) -> NotFound {
-        let name = clipped(requested, MAX_ECHOED_BYTES).into_owned();
-        if requested.starts_with("agent__") {
-            return NotFound::Agent { name };
-        }
-        let mut nearest: Vec<String> = Vec::new();
-        if requested.len() <= MAX_NAME_BYTES {
-            let namesakes = self.namesakes(tools, requested, scope).into_iter().take(MAX_SUGGESTIONS);
-            nearest.extend(namesakes.map(|tool| tool.flat_name.to_string()));
-            for at in self.closest(
-                tools,
-                spans.flat_map(Clone::clone),
-                requested,
-                &[NameField::Flat, NameField::Name],
-            ) {
-                let flat_name = &*tools[at].flat_name;
-                if nearest.len() < MAX_SUGGESTIONS && !nearest.iter().any(|name| name == flat_name) {
-                    nearest.push(flat_name.to_owned());
+    /// Returns the meaning of a flat name, an alias or an `agent_mode` name.
+    fn exact(&self, name: &str, scope: NameScope<'_>) -> Option<NameTarget<'_>> {
+        let names = &self.names;
+        let tool = match names.flat.get(name) {
+            Some(at) => *at,
+            None => match names.aliases.get(name) {
+                Some(AliasTarget::Tool(at)) => *at,
+                Some(AliasTarget::Missing(slot, tool)) => {
+                    let slot = &self.slots[*slot];
+                    return Some(self.in_slot(name, slot, tool.as_str(), scope));
                 }
-            }
-        }
-        NotFound::Tool { name, nearest }
-    }
-
-    /// Returns the names of a server's tools that are similar to an unknown one.
-    pub(super) fn closest_of_server(
-        &self,
-        tools: &[Arc<CatalogueTool>],
-        span: &Range<usize>,
-        requested: &str,
-    ) -> Vec<String> {
-        let closest = self.closest(tools, span.clone(), requested, &[NameField::Name]);
-        closest.into_iter().map(|at| tools[at].id.name.to_string()).collect()
-    }
-
-    /// Returns the tools with the most similar names, best first. Sketches preselect the few that are
-    /// compared by edit distance.
-    fn closest(
-        &self,
-        tools: &[Arc<CatalogueTool>],
-        among: impl Iterator<Item = usize>,
-        requested: &str,
-        name_fields: &[NameField],
-    ) -> Vec<usize> {
-        let sketch = NameSketch::of(requested);
-        let score = |at: usize| {
-            let similarity =
-                |name_field: &NameField| sketch.similarity(&self.sketches[at][*name_field as usize]);
-            (name_fields.iter().map(similarity).max().unwrap_or_default(), at)
+                None => *names.agent_mode.get(name)?,
+            },
         };
-        let mut candidates: Vec<(u32, usize)> =
-            among.map(score).filter(|(similarity, _)| *similarity >= MIN_SIMILARITY).collect();
-        let best_first = |a: &(u32, usize), b: &(u32, usize)| b.0.cmp(&a.0).then(a.1.cmp(&b.1));
-        if candidates.len() > MAX_COMPARED {
-            candidates.select_nth_unstable_by(MAX_COMPARED, best_first);
-            candidates.truncate(MAX_COMPARED);
-        }
-        let lower = requested.to_lowercase();
-        let mut scored: Vec<(f64, usize)> = candidates
-            .into_iter()
-            .filter_map(|(_, at)| {
-                let similarities =
-                    name_fields.iter().filter_map(|name_field| similarity(&lower, name_field.of(&tools[at])));
-                Some((similarities.max_by(f64::total_cmp)?, at))
-            })
-            .collect();
-        scored.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-        scored.into_iter().take(MAX_SUGGESTIONS).map(|(_, at)| at).collect()
+        let tool = &self.tools[tool];
+        Some(self.reachable(name, &tool.id.toolbox, scope).unwrap_or(NameTarget::Exact(tool)))
     }
-}
 
-fn index_by_name(
-    tools: &[Arc<CatalogueTool>],
-    name: impl Fn(&CatalogueTool) -> &Arc<str>,
-) -> HashMap<Arc<str>, usize> {
-    tools.iter().enumerate().map(|(at, tool)| (Arc::clone(name(tool)), at)).collect()
-}
-
-/// Returns the first tool of the scope that one of the tables has under its name.
-fn first_in_scope<'t, const N: usize>(
-    tools: &'t [Arc<CatalogueTool>],
-    scope: ToolboxScope<'_>,
-    places: [(&HashMap<Arc<str>, usize>, &str); N],
-) -> Option<&'t Arc<CatalogueTool>> {
-    let found = places.into_iter().filter_map(|(table, name)| table.get(name));
-    found.map(|at| &tools[*at]).find(|tool| scope.has(&tool.id.toolbox))
-}
-
-/// The name of a tool that is compared.
-#[derive(Clone, Copy)]
-enum NameField {
-    Flat,
-    Name,
-}
-
-impl NameField {
-    fn of(self, tool: &CatalogueTool) -> &str {
-        match self {
-            Self::Flat => &tool.flat_name,
-            Self::Name => tool.id.name.as_str(),
+    /// Returns the refusal of a name in a toolbox that is not open or does not exist for the caller.
+    fn reachable(&self, name: &str, toolbox: &ToolboxName, scope: NameScope<'_>) -> Option<NameTarget<'_>> {
+        if scope.open.has(toolbox) {
+            return None;
         }
+        Some(NameTarget::Unknown(if scope.visible.has(toolbox) {
+            NotFound::NotOpen { toolbox: toolbox.to_string() }
+        } else {
+            self.unknown(name, scope)
+        }))
     }
-}
 
-/// A bit set of the letters and letter pairs of a name; a cheap filter for dissimilar names.
-#[derive(Clone, Copy, Debug)]
-struct NameSketch {
-    bits: u128,
-    n_bits: u32,
-    n_bytes: usize,
-}
-
-impl NameSketch {
-    fn of(name: &str) -> Self {
-        const N_LETTERS: u32 = 32;
-        let mut bits = 0_u128;
-        let mut last = None;
-        for byte in name.bytes().map(|byte| u32::from(byte.to_ascii_lowercase())) {
-            bits |= 1 << (byte % N_LETTERS);
-            if let Some(last) = last.replace(byte) {
-                bits |= 1 << (N_LETTERS + (last * 31 + byte) % (u128::BITS - N_LETTERS));
+    /// Returns the meaning of a name that begins with the prefix of a server.
+    fn owned(&self, name: &str, owner: NameOwner<'_, '_>, scope: NameScope<'_>) -> NameTarget<'_> {
+        let slots = owner.slots.iter().map(|at| &self.slots[*at]);
+        let visible: Vec<&ListingSlot> =
+            slots.filter(|slot| scope.visible.has(&slot.listing.toolbox)).collect();
+        let [first, ..] = visible[..] else {
+            let hidden = self.slots[owner.slots[0]].listing.toolbox.to_string();
+            return NameTarget::Unknown(if owner.prefix.contains('/') {
+                self.unknown_toolbox(&hidden, scope)
+            } else {
+                self.unknown(name, scope)
+            });
+        };
+        let may_have = |slot: &&&ListingSlot| {
+            !slot.listing.is_known || self.find_in(slot, owner.tool, name, scope.corrections).is_some()
+        };
+        let candidates: Vec<&&ListingSlot> = visible.iter().filter(may_have).collect();
+        match candidates[..] {
+            [slot] => self.in_slot(name, slot, owner.tool, scope),
+            [] if visible.len() == 1 => self.in_slot(name, first, owner.tool, scope),
+            [] => NameTarget::Unknown(unknown_tool(name, self.closest_flat_names(name, &visible))),
+            _ => {
+                let tool = sanitize(owner.tool);
+                let names = candidates.iter().map(|slot| format!("{}__{tool}", slot.label));
+                NameTarget::Unknown(unknown_tool(name, names.take(MAX_SUGGESTIONS).collect()))
             }
         }
-        Self { bits, n_bits: bits.count_ones(), n_bytes: name.len() }
     }
 
-    /// Returns the similarity from 0 to 1000; 0 if one name is more than twice as long as the other.
-    fn similarity(&self, other: &Self) -> u32 {
-        let (short, long) = (self.n_bytes.min(other.n_bytes), self.n_bytes.max(other.n_bytes));
-        let n_bits = self.n_bits + other.n_bits;
-        if short * 2 < long || n_bits == 0 {
-            return 0;
+    /// Returns the meaning of a name within its server.
+    fn in_slot<'s>(
+        &'s self,
+        name: &str,
+        slot: &'s ListingSlot,
+        tool: &str,
+        scope: NameScope<'_>,
+    ) -> NameTarget<'s> {
+        if let Some(refusal) = self.reachable(name, &slot.listing.toolbox, scope) {
+            return refusal;
         }
-        (self.bits & other.bits).count_ones() * 2_000 / n_bits
+        self.find_in(slot, tool, name, scope.corrections).unwrap_or_else(|| {
+            let error = if name.contains('/') {
+                let nearest = self.names.closest_of_server(&self.tools, &slot.span, tool);
+                let ServerId { toolbox, server } = slot.id();
+                let name = clipped(tool, MAX_ECHOED_BYTES).into_owned();
+                NotFound::ToolOfServer {
+                    name,
+                    nearest,
+                    server: server.to_string(),
+                    toolbox: toolbox.to_string(),
+                }
+            } else if name.starts_with("agent__") {
+                unknown_agent(name)
+            } else {
+                unknown_tool(name, self.closest_flat_names(name, &[slot]))
+            };
+            NameTarget::Missing(slot, error)
+        })
     }
+
+    /// Returns the tool of a server that a name means: by the part after the prefix, or by the whole name if
+    /// the server's own name for the tool begins like its prefix.
+    fn find_in(
+        &self,
+        slot: &ListingSlot,
+        tool: &str,
+        name: &str,
+        corrections: NameCorrections,
+    ) -> Option<NameTarget<'_>> {
+        let by_name = |name: &str| slot.by_name.get(name).map(|at| &self.tools[slot.span.start + at]);
+        let by_flat_name = || {
+            let at = *self.names.flat.get(format!("{}__{tool}", slot.label).as_str())?;
+            slot.span.contains(&at).then(|| &self.tools[at])
+        };
+        if let Some(tool) = by_name(tool).or_else(by_flat_name) {
+            return Some(NameTarget::Exact(tool));
+        }
+        if let Some(tool) = by_name(name) {
+            return Some(NameTarget::Near(tool));
+        }
+        let wanted = match corrections {
+            NameCorrections::Off => return None,
+            NameCorrections::WithinServer => normalized(tool)?,
+        };
+        let is_alike =
+            |tool: &&Arc<CatalogueTool>| normalized(tool.id.name.as_str()).as_ref() == Some(&wanted);
+        let mut alike = self.tools[slot.span.clone()].iter().filter(is_alike);
+        alike.next().filter(|_| alike.next().is_none()).map(NameTarget::Near)
+    }
+
+    /// Returns the meaning of a name without a server.
+    fn short(&self, name: &str, scope: NameScope<'_>) -> NameTarget<'_> {
+        // With a separator it is the name of a server that is not configured, or no longer.
+        if name.contains("__") || name.contains('/') {
+            return self.corrected(name, scope);
+        }
+        let is_visible = |slot: &&ListingSlot| scope.visible.has(&slot.listing.toolbox);
+        let namesakes = self.names.plain.get(name).map_or(&[][..], Vec::as_slice);
+        let named: HashSet<usize> = namesakes.iter().map(|at| self.slot_of(*at)).collect();
+        let mut candidates = Vec::new();
+        let mut n_others = 0;
+        for (at, slot) in self.slots.iter().enumerate().filter(|(_, slot)| is_visible(slot)) {
+            if named.contains(&at) || !slot.listing.is_known {
+                candidates.push((at, slot));
+            } else if slot.listing.kind == ToolKind::Mcp {
+                n_others += 1;
+            }
+        }
+        match candidates[..] {
+            [] => self.corrected(name, scope),
+            [(at, slot)] if named.contains(&at) => self.namesake(name, slot, namesakes, scope),
+            // It can only be a tool of the one server there is.
+            [(_, slot)] if n_others == 0 => self.in_slot(name, slot, name, scope),
+            _ => {
+                // A similar name that exists is a better suggestion than a server that may have the tool.
+                let similar = if named.is_empty() { self.similar(name, scope) } else { Vec::new() };
+                let names =
+                    if similar.is_empty() { self.qualified(name, &candidates, &named) } else { similar };
+                NameTarget::Unknown(unknown_tool(name, names))
+            }
+        }
+    }
+
+    /// Returns the tool of a server with this short name.
+    fn namesake(
+        &self,
+        name: &str,
+        slot: &ListingSlot,
+        namesakes: &[usize],
+        scope: NameScope<'_>,
+    ) -> NameTarget<'_> {
+        if let Some(refusal) = self.reachable(name, &slot.listing.toolbox, scope) {
+            return refusal;
+        }
+        let tools = namesakes.iter().filter(|at| slot.span.contains(at)).map(|at| &self.tools[*at]);
+        let tools: Vec<&Arc<CatalogueTool>> = tools.collect();
+        match tools[..] {
+            [tool] => NameTarget::Near(tool),
+            _ => match tools.iter().find(|tool| tool.id.name.as_str() == name) {
+                Some(tool) => NameTarget::Near(tool),
+                None => {
+                    let names = tools.iter().take(MAX_SUGGESTIONS).map(|tool| tool.flat_name.to_string());
+                    NameTarget::Unknown(unknown_tool(name, names.collect()))
+                }
+            },
+        }
+    }
+
+    /// Returns the names with a server that a short name may mean, in configuration order. They are the same
+    /// before and after the servers have listed their tools.
+    fn qualified(
+        &self,
+        name: &str,
+        candidates: &[(usize, &ListingSlot)],
+        named: &HashSet<usize>,
+    ) -> Vec<String> {
+        let (known, unknown): (Vec<_>, Vec<_>) = candidates.iter().partition(|(at, _)| named.contains(at));
+        let mut suggested: Vec<&(usize, &ListingSlot)> =
+            known.into_iter().chain(unknown).take(MAX_SUGGESTIONS).collect();
+        suggested.sort_by_key(|(at, _)| *at);
+        let tool = sanitize(name);
+        suggested.into_iter().map(|(_, slot)| format!("{}__{tool}", slot.label)).collect()
+    }
+
+    /// Returns the meaning of a name in sanitized form, if corrections are on and it names a server.
+    fn corrected(&self, name: &str, scope: NameScope<'_>) -> NameTarget<'_> {
+        let clean = match scope.corrections {
+            NameCorrections::Off => None,
+            NameCorrections::WithinServer => try_sanitize(name).filter(|clean| clean != name),
+        };
+        let corrected = clean.and_then(|clean| {
+            if let Some(found) = self.exact(&clean, scope) {
+                return Some(found);
+            }
+            let owner = self.names.labels.owner(&clean)?;
+            Some(self.owned(&clean, owner, scope))
+        });
+        match corrected {
+            Some(NameTarget::Exact(tool) | NameTarget::Near(tool)) => NameTarget::Near(tool),
+            Some(NameTarget::Missing(slot, _)) => NameTarget::Missing(slot, self.unknown(name, scope)),
+            Some(NameTarget::Unknown(_)) | None => NameTarget::Unknown(self.unknown(name, scope)),
+        }
+    }
+
+    /// Returns the refusal of a path with an unknown toolbox or server.
+    fn unknown_path(&self, name: &str, scope: NameScope<'_>) -> Option<NameTarget<'_>> {
+        let mut parts = name.splitn(3, '/');
+        let (toolbox, server, _) = (parts.next()?, parts.next()?, parts.next()?);
+        let known = self.toolboxes.get_key_value(toolbox).filter(|(name, _)| scope.visible.has(name));
+        Some(NameTarget::Unknown(match known {
+            None => self.unknown_toolbox(toolbox, scope),
+            Some((toolbox, servers)) => NotFound::Server {
+                server: clipped(server, MAX_ECHOED_BYTES).into_owned(),
+                toolbox: toolbox.to_string(),
+                available: to_strings(servers.keys()),
+            },
+        }))
+    }
+
+    fn unknown_toolbox(&self, toolbox: &str, scope: NameScope<'_>) -> NotFound {
+        let available = self.toolboxes.keys().filter(|name| scope.visible.has(name));
+        let toolbox = clipped(toolbox, MAX_ECHOED_BYTES).into_owned();
+        NotFound::Toolbox { toolbox, available: to_strings(available) }
+    }
+
+    /// Returns the error for a name that belongs to no server, with similar names.
+    fn unknown(&self, name: &str, scope: NameScope<'_>) -> NotFound {
+        if name.starts_with("agent__") {
+            return unknown_agent(name);
+        }
+        unknown_tool(name, self.similar(name, scope))
+    }
+
+    /// Returns the flat names of the visible tools with the most similar names.
+    fn similar(&self, name: &str, scope: NameScope<'_>) -> Vec<String> {
+        let visible = self.slots.iter().filter(|slot| scope.visible.has(&slot.listing.toolbox));
+        self.closest_flat_names(name, &visible.collect::<Vec<_>>())
+    }
+
+    fn closest_flat_names(&self, name: &str, among: &[&ListingSlot]) -> Vec<String> {
+        let tools = among.iter().flat_map(|slot| slot.span.clone());
+        let closest = self.names.closest(&self.tools, tools, name, &[NameField::Flat, NameField::Name]);
+        closest.into_iter().map(|at| self.tools[at].flat_name.to_string()).collect()
+    }
+
+    /// Returns the slot of a tool.
+    fn slot_of(&self, tool: usize) -> usize {
+        self.slots.partition_point(|slot| slot.span.end <= tool)
+    }
+}
+
+fn unknown_tool(name: &str, nearest: Vec<String>) -> NotFound {
+    NotFound::Tool { name: clipped(name, MAX_ECHOED_BYTES).into_owned(), nearest }
+}
+
+fn unknown_agent(name: &str) -> NotFound {
+    NotFound::Agent { name: clipped(name, MAX_ECHOED_BYTES).into_owned() }
+}
+
+/// Returns the letters and digits of a name in lower case; `None` if there are none.
+fn normalized(name: &str) -> Option<String> {
+    let mut clean = try_sanitize(name)?;
+    clean.retain(|letter| letter.is_ascii_alphanumeric());
+    clean.make_ascii_lowercase();
+    Some(clean).filter(|clean| !clean.is_empty())
 }

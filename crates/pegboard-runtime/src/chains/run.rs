@@ -10,6 +10,7 @@ use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::CallError;
 use pegboard_core::handler::Handler;
 use pegboard_core::output::Output;
+use pegboard_core::validation::Violation;
 use pegboard_json::{RawJson, duplicate_member};
 use serde_json::json;
 
@@ -58,7 +59,7 @@ impl Handler for RunChainTool {
             let arguments = call.raw_arguments();
             let source = match parse_chain(arguments) {
                 Ok(source) => source,
-                Err(problem) => return Ok(Output::failure(format!("invalid_chain_input: {problem}"))),
+                Err(problem) => return Err(invalid(&problem)),
             };
             let input = CallArguments::from(arguments.get("input").unwrap_or_else(RawJson::empty_object));
             match (source, call.context().tools.as_deref()) {
@@ -110,6 +111,13 @@ fn parse_chain(arguments: &RawJson) -> Result<ChainSource, String> {
         (Some(_), Some(_)) => Err("'chain' and 'steps' are mutually exclusive".to_owned()),
         (None, None) => Err("missing 'chain' or 'steps'".to_owned()),
     }
+}
+
+/// Nothing has run: a client may correct the arguments and try again.
+fn invalid(problem: &str) -> CallError {
+    // The text may quote the arguments.
+    let violation = Violation::new(format!("invalid_chain_input: {problem}"), "invalid_chain_input");
+    CallError::InvalidParameters { violations: vec![violation] }
 }
 
 fn truncate_name(name: &str) -> String {

@@ -71,6 +71,8 @@ fn watch_state(shared: &Arc<RuntimeShared>, id: &ServerId, server: &ToolboxServe
                 let state = shared.without_secrets(&state.borrow_and_update());
                 let (toolbox, server) = (toolbox.clone(), name.clone());
                 shared.events.emit_server(toolbox, server, state);
+                // A server without tools is known once it is ready.
+                shared.refresh();
             }
         }
     });

@@ -8,6 +8,7 @@ mod call_log;
 mod chains;
 mod hostile;
 mod lifecycle;
+mod names;
 mod queues;
 mod records;
 mod reloads;

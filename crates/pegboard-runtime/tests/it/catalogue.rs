@@ -9,7 +9,8 @@ use pegboard_core::id::{ServerName, ToolId, ToolName, ToolboxName};
 use pegboard_core::provider::{ServerOffering, ToolKind};
 use pegboard_core::settings::ServerSettings;
 use pegboard_runtime::catalogue::{
-    Catalogue, CatalogueTool, ListFormat, NameStyle, OutputSchemas, ServerListing, Snapshot, ToolboxScope,
+    Catalogue, CatalogueTool, ListFormat, NameCorrections, NameScope, NameStyle, OutputSchemas,
+    ServerListing, Snapshot, ToolboxScope,
 };
 use pegboard_runtime::drain::DrainCounter;
 use pegboard_runtime::names::DEFAULT_LIMIT;
@@ -43,6 +44,7 @@ fn listing(place: &str, tools: &[&str]) -> ServerListing {
             tools: tools.iter().map(|name| Arc::new(entry(name))).collect(),
             ..ServerOffering::default()
         }),
+        is_known: true,
         drain_counter: DrainCounter::default(),
     }
 }
@@ -64,7 +66,7 @@ fn flat_names(snapshot: &Snapshot) -> Vec<&str> {
 
 /// Formats the result of a lookup: an id, with `~` before it if it was a correction, or the error.
 fn resolved(snapshot: &Snapshot, name: &str) -> String {
-    match snapshot.resolve(name, ToolboxScope::All, &|_| true) {
+    match snapshot.resolve(name, ToolboxScope::All) {
         Ok(found) => {
             let mark = if found.corrected_from.as_deref() == Some(name) { "~" } else { "" };
             format!("{mark}{}", found.tool.id)
@@ -93,14 +95,25 @@ fn names_are_looked_up_in_a_fixed_order() {
         ("list.tools", "dev/github/search_code"),
         ("github_search_code", "dev/github/search_code"),
         ("my_files_read_file", "dev/my_files/read_file"),
-        ("<|channel|>github__search_code", "~dev/github/search_code"),
-        (" find ", "~dev/github/search_code"),
-        ("github__list.issues", "~dev/github/list.issues"),
-        ("github.list.issues", "~dev/github/list.issues"),
+        ("github__list.issues", "dev/github/list.issues"),
+        ("github/search_code", "dev/github/search_code"),
+        ("github/list.issues", "dev/github/list.issues"),
+        ("github/list_issues", "dev/github/list.issues"),
+        ("dev/github/search_code", "dev/github/search_code"),
+        ("dev/my_files/read_file", "dev/my_files/read_file"),
+        (
+            "<|channel|>github__search_code",
+            "Unknown tool: <|channel|>github__search_code. Did you mean 'github__search_code'?",
+        ),
+        (" find ", "Unknown tool:  find "),
+        ("github.list.issues", "Unknown tool: github.list.issues. Did you mean 'github__list_issues'?"),
+        (
+            "my_files.read_file",
+            "Unknown tool: my_files.read_file. Did you mean one of: my_files__read_file, my_files__tool_call?",
+        ),
         ("ask-netdata", "~dev/rest/ask-netdata"),
         ("writer", "~dev/agent/writer"),
         ("agent__writer", "dev/agent/writer"),
-        ("my_files.read_file", "~dev/my_files/read_file"),
         ("read_file", "~dev/my_files/read_file"),
         ("list.issues", "~dev/github/list.issues"),
         ("list_issues", "~dev/github/list.issues"),
@@ -123,36 +136,300 @@ fn names_are_looked_up_in_a_fixed_order() {
 fn hostile_names_are_harmless() {
     let snapshot = snapshot(&[listing("dev/github", &["search"])]);
     for requested in ["x".repeat(1_000_000), "<|".repeat(5_000), "\u{0}é\n".repeat(300), "_".repeat(2_000)] {
-        let error = snapshot.resolve(&requested, ToolboxScope::All, &|_| true).unwrap_err().to_string();
+        let error = snapshot.resolve(&requested, ToolboxScope::All).unwrap_err().to_string();
         assert!(error.len() < 400, "{} bytes", error.len());
     }
 }
 
-#[test]
-fn a_plain_name_means_the_only_tool_that_accepts_the_arguments() {
-    let snapshot = snapshot(&[listing("dev/a", &["search"]), listing("dev/b", &["search"])]);
-    let among = |accepts: fn(&CatalogueTool) -> bool| {
-        snapshot
-            .resolve("search", ToolboxScope::All, &accepts)
-            .map(|found| found.tool.id.to_string())
-            .map_err(|error| error.to_string())
-    };
-    let both = Err("Unknown tool: search. Did you mean one of: a__search, b__search?".to_owned());
-    assert_eq!(among(|tool| tool.id.server.as_str() == "b"), Ok("dev/b/search".to_owned()));
-    assert_eq!(among(|_| true), both);
-    assert_eq!(among(|_| false), both);
+/// Marks a server as one that has not listed its tools.
+fn unknown(listing: ServerListing) -> ServerListing {
+    ServerListing { is_known: false, ..listing }
 }
 
 #[test]
-fn arguments_do_not_disambiguate_too_many_tools() {
-    let listings: Vec<ServerListing> =
-        (0..65).map(|at| listing(&format!("dev/s{at}"), &["search"])).collect();
-    let is_resolved = |listings: &[ServerListing]| {
-        let only_first = |tool: &CatalogueTool| tool.id.server.as_str() == "s0";
-        snapshot(listings).resolve("search", ToolboxScope::All, &only_first).is_ok()
+fn a_name_with_the_prefix_of_a_server_belongs_to_that_server() {
+    let denied = json!({"toolsDenied": ["create_issue"]});
+    let evil =
+        ["github__create_issue", "github_create_issue", "github/create_issue", "dev/github/create_issue"];
+    let github = [
+        ("down", unknown(listing("dev/github", &[]))),
+        ("denied", with_settings(listing("dev/github", &["create_issue", "list"]), denied)),
+        ("other tools", listing("dev/github", &["list"])),
+    ];
+    for (state, github) in github {
+        for order in [0, 1] {
+            let mut listings = vec![listing("dev/evil", &evil)];
+            listings.insert(order, github.clone());
+            let snapshot = snapshot(&listings);
+            for name in evil {
+                let refused = resolved(&snapshot, name);
+                assert!(
+                    refused.contains(" not found in server 'github'") || refused.starts_with("Unknown tool"),
+                    "{state} {name}: {refused}"
+                );
+                assert!(!refused.contains("evil"), "a hostile name is not suggested either: {refused}");
+            }
+            // The tools can be called by the names under which they are listed.
+            for tool in snapshot.tools() {
+                assert_eq!(resolved(&snapshot, &tool.flat_name), tool.id.to_string());
+                assert_eq!(resolved(&snapshot, &tool.agent_mode_name), tool.id.to_string());
+                assert_eq!(resolved(&snapshot, &tool.id.to_string()), tool.id.to_string());
+            }
+        }
+    }
+    // Not even if the server has been removed: the name still has its form.
+    let alone = snapshot(&[listing("dev/evil", &evil)]);
+    let suggested = "Unknown tool: github__create_issue. Did you mean one of: evil__github__create_issue, evil__github_create_issue, evil__github_create_issue_2?";
+    assert_eq!(resolved(&alone, "github__create_issue"), suggested);
+}
+
+#[test]
+fn the_longest_prefix_wins() {
+    let names = ["a", "a_", "a__b", "a_b", "dev", "db"];
+    let mut listings: Vec<ServerListing> =
+        names.iter().map(|name| unknown(listing(&format!("dev/{name}"), &[]))).collect();
+    listings.push(unknown(listing("prod/db", &[])));
+    let tools = ["x", "b", "b_x", "b__x", "_b", "__x", "b__c__x", "db_x", "db__x", "2_x"];
+    for owner in 0..listings.len() {
+        let mut listings = listings.clone();
+        let (toolbox, server) = (listings[owner].toolbox.clone(), listings[owner].server.clone());
+        listings[owner] = listing(&format!("{toolbox}/{server}"), &tools);
+        let snapshot = snapshot(&listings);
+        for tool in snapshot.tools() {
+            for name in [&tool.flat_name, &tool.agent_mode_name] {
+                assert_eq!(resolved(&snapshot, name), tool.id.to_string(), "{name}");
+            }
+        }
+    }
+    let mut all = listings.clone();
+    for listing in &mut all {
+        *listing = self::listing(&format!("{}/{}", listing.toolbox, listing.server), &tools);
+    }
+    let all = snapshot(&all);
+    // Names do not depend on which servers have listed their tools.
+    for owner in 0..listings.len() {
+        let mut some = listings.clone();
+        some[owner] = listing(&format!("{}/{}", some[owner].toolbox, some[owner].server), &tools);
+        for tool in snapshot(&some).tools() {
+            let same = all.by_id(&tool.id).unwrap();
+            assert_eq!((&tool.flat_name, &tool.agent_mode_name), (&same.flat_name, &same.agent_mode_name));
+        }
+    }
+}
+
+#[test]
+fn a_prefix_that_is_too_long_for_names_still_owns_them() {
+    let long = "github_enterprise_production_cluster_with_a_very_long_name_indeed";
+    let place = format!("dev/{long}");
+    let snapshot_of = |long: ServerListing, tools: &[&str]| snapshot(&[listing("dev/github", tools), long]);
+    let known = snapshot_of(listing(&place, &["create_issue"]), &[]);
+    let name = known.tools()[0].flat_name.to_string();
+    assert_eq!(resolved(&known, &name), format!("{place}/create_issue"));
+    let captured = name.strip_prefix("github_").unwrap();
+    for down in [unknown(listing(&place, &[])), listing(&place, &["other"])] {
+        let snapshot = snapshot_of(down, &[captured]);
+        assert!(resolved(&snapshot, &name).starts_with("Unknown tool"), "{name}");
+    }
+}
+
+#[test]
+fn a_short_name_means_a_tool_only_if_no_other_server_may_have_it() {
+    let (a, b) =
+        (listing("dev/a", &["cool", "same"]), listing("dev/b", &["same", "x.y", "x_y", "u.v", "u v"]));
+    let both = "Unknown tool: same. Did you mean one of: a__same, b__same?";
+    for (listings, name, expected) in [
+        ([a.clone(), b.clone()], "cool", "~dev/a/cool"),
+        ([a.clone(), b.clone()], "same", both),
+        ([a.clone(), unknown(listing("dev/b", &[]))], "same", both),
+        ([unknown(listing("dev/a", &[])), b.clone()], "same", both),
+        ([unknown(listing("dev/a", &[])), unknown(listing("dev/b", &[]))], "same", both),
+        (
+            [a.clone(), unknown(listing("dev/b", &[]))],
+            "cool",
+            "Unknown tool: cool. Did you mean one of: a__cool, b__cool?",
+        ),
+        ([a.clone(), b.clone()], "x_y", "~dev/b/x_y"),
+        ([a.clone(), b.clone()], "u_v", "Unknown tool: u_v. Did you mean one of: b__u_v, b__u_v_2?"),
+    ] {
+        assert_eq!(resolved(&snapshot(&listings), name), expected);
+    }
+}
+
+#[test]
+fn a_server_name_that_toolboxes_share_is_not_a_prefix_of_its_own() {
+    let listings = |known: [bool; 2], tools: [&[&str]; 2]| {
+        let of = |at: usize, place: &str| {
+            let listing = listing(place, tools[at]);
+            if known[at] { listing } else { unknown(self::listing(place, &[])) }
+        };
+        snapshot(&[of(0, "dev/db"), of(1, "prod/db")])
     };
-    assert!(is_resolved(&listings[..64]));
-    assert!(!is_resolved(&listings));
+    let both: [&[&str]; 2] = [&["drop"], &["drop"]];
+    for known in [[true, true], [true, false], [false, true], [false, false]] {
+        let snapshot = listings(known, both);
+        for name in ["db/drop", "db__drop", "db_drop", "drop"] {
+            let expected =
+                format!("Unknown tool: {name}. Did you mean one of: dev__db__drop, prod__db__drop?");
+            assert_eq!(resolved(&snapshot, name), expected, "{known:?}");
+        }
+    }
+    let one = listings([true, true], [&["drop"], &["list"]]);
+    for name in ["dev__db__drop", "dev__db_drop", "dev__db/drop", "dev/db/drop", "db__drop", "db_drop"] {
+        assert_eq!(resolved(&one, name), "dev/db/drop", "{name}");
+    }
+    assert_eq!(resolved(&one, "db__dorp"), "Unknown tool: db__dorp. Did you mean 'dev__db__drop'?");
+}
+
+#[test]
+fn an_alias_belongs_to_its_server_in_every_state() {
+    let aliases = json!({"tools": {"search": {"aliases": ["find", "evil__x", "evil_y"]}}});
+    let evil = listing("dev/evil", &["find", "x", "y"]);
+    let warning = "the alias 'evil__x' of tool 'search' is already a name of dev/evil/x; choose another";
+    for github in [listing("dev/github", &["search"]), listing("dev/github", &[])] {
+        let is_listed = !github.offer.tools.is_empty();
+        let snapshot = snapshot(&[evil.clone(), with_settings(github, aliases.clone())]);
+        for name in ["find", "evil_y"] {
+            let found = resolved(&snapshot, name);
+            let refusal = format!("Unknown tool: {name}");
+            assert_eq!(found, if is_listed { "dev/github/search".to_owned() } else { refusal });
+        }
+        assert_eq!(resolved(&snapshot, "evil__x"), "dev/evil/x");
+        let warnings: Vec<&str> = snapshot.warnings().iter().map(|warning| warning.text.as_str()).collect();
+        assert!(warnings.contains(&warning), "{warnings:?}");
+    }
+    let cold = snapshot(&[
+        unknown(listing("dev/evil", &[])),
+        with_settings(listing("dev/github", &["search"]), aliases),
+    ]);
+    let warnings: Vec<&str> = cold.warnings().iter().map(|warning| warning.text.as_str()).collect();
+    assert_eq!(
+        warnings,
+        ["the alias 'evil__x' of tool 'search' is already a name of server 'evil'; choose another"]
+    );
+}
+
+#[test]
+fn services_have_the_names_of_the_specification_as_well() {
+    let service =
+        |place: &str, tools: &[&str]| ServerListing { kind: ToolKind::Rest, ..listing(place, tools) };
+    let snapshot = snapshot(&[
+        service("dev/trains", &["departures", "late"]),
+        service("dev/rest", &["weather", "trains_late"]),
+        listing("dev/rest__planes", &["fly"]),
+        service("dev/planes", &["fly", "land"]),
+    ]);
+    for (name, expected) in [
+        ("rest__trains_departures", "dev/trains/departures"),
+        ("trains__departures", "dev/trains/departures"),
+        ("rest__weather", "dev/rest/weather"),
+        // As listed.
+        ("rest__trains_late", "dev/rest/trains_late"),
+        // An MCP server takes precedence.
+        ("rest__planes_fly", "dev/rest__planes/fly"),
+        ("rest__planes_land", "Unknown tool: rest__planes_land. Did you mean 'rest__planes__fly'?"),
+        ("rest__trains_arrivals", "Unknown tool: rest__trains_arrivals"),
+    ] {
+        assert_eq!(resolved(&snapshot, name), expected);
+    }
+}
+
+#[test]
+fn paths_are_refused_with_their_wrong_part() {
+    let snapshot = snapshot(&[listing("dev/github", &["search", "files/read"]), listing("a/b", &[])]);
+    let check = |name: &str, expected: &str| {
+        let found = match snapshot.resolve(name, ToolboxScope::All) {
+            Ok(found) => found.tool.id.to_string(),
+            Err(error) => format!("{}: {error}", error.kind().as_str()),
+        };
+        assert_eq!(found, expected);
+    };
+    check("dev/github/files/read", "dev/github/files/read");
+    check("github/files/read", "dev/github/files/read");
+    check(
+        "dev/github/serch",
+        "unknown_tool: Tool 'serch' not found in server 'github' (toolbox 'dev'). Did you mean 'search'?",
+    );
+    check(
+        "github/serch",
+        "unknown_tool: Tool 'serch' not found in server 'github' (toolbox 'dev'). Did you mean 'search'?",
+    );
+    check(
+        "dev/gitlab/search",
+        "unknown_server: Server 'gitlab' not found in toolbox 'dev'. Available servers: github. Did you mean 'github'?",
+    );
+    check(
+        "deb/github/search",
+        "unknown_toolbox: Toolbox 'deb' is not open: Toolbox 'deb' not found. Available toolboxes: dev, a. Did you mean 'dev'?",
+    );
+    check("gitlab/search", "unknown_tool: Unknown tool: gitlab/search. Did you mean 'github__search'?");
+}
+
+#[test]
+fn closed_toolboxes_are_named_and_hidden_ones_do_not_exist() {
+    let snapshot = snapshot(&[
+        listing("open/a", &["x"]),
+        listing("closed/b", &["y"]),
+        unknown(listing("closed/cold", &[])),
+        listing("hidden/c", &["z"]),
+    ]);
+    let visible = |toolbox: &ToolboxName| toolbox.as_str() != "hidden";
+    let open = |toolbox: &ToolboxName| toolbox.as_str() == "open";
+    let scope = NameScope {
+        visible: ToolboxScope::Only(&visible),
+        open: ToolboxScope::Only(&open),
+        ..NameScope::default()
+    };
+    let not_open = r#"unknown_toolbox: Toolbox 'closed' is not open. Call open_toolbox with {"toolbox": "closed"} first"#;
+    for (name, expected) in [
+        ("a__x", "open/a/x"),
+        ("b__y", not_open),
+        ("b_y", not_open),
+        ("b/y", not_open),
+        ("closed/b/y", not_open),
+        ("b__zz", not_open),
+        ("cold__y", not_open),
+        ("cold/y", not_open),
+        ("c__z", "unknown_tool: Unknown tool: c__z"),
+        (
+            "hidden/c/z",
+            "unknown_toolbox: Toolbox 'hidden' is not open: Toolbox 'hidden' not found. Available toolboxes: open, closed",
+        ),
+        ("z", "unknown_tool: Unknown tool: z. Did you mean 'cold__z'?"),
+    ] {
+        let found = match snapshot.resolve(name, scope) {
+            Ok(found) => found.tool.id.to_string(),
+            Err(error) => format!("{}: {error}", error.kind().as_str()),
+        };
+        assert_eq!(found, expected, "{name}");
+    }
+}
+
+#[test]
+fn corrections_are_off_by_default_and_stay_within_the_named_server() {
+    let snapshot = snapshot(&[
+        listing("dev/github", &["search_code", "list.issues", "a-b", "a_b"]),
+        listing("dev/evil", &["searchCode", "SEARCH_CODE", "github__searchCode"]),
+    ]);
+    for (name, expected) in [
+        ("<|channel|>github__search_code", Some("dev/github/search_code")),
+        ("github__searchCode", Some("dev/github/search_code")),
+        ("github__SEARCH-CODE", Some("dev/github/search_code")),
+        ("github/Search_Code", Some("dev/github/search_code")),
+        ("github.list.issues", Some("dev/github/list.issues")),
+        // Two tools are spelled alike.
+        ("github__A_B", None),
+        // A different word, and a different server, are no matter of spelling.
+        ("github__serch_code", None),
+        ("GitHub__search_code", None),
+        ("githb__search_code", None),
+        ("Search_Code", None),
+    ] {
+        assert!(snapshot.resolve(name, ToolboxScope::All).is_err(), "{name}");
+        let scope = NameScope { corrections: NameCorrections::WithinServer, ..NameScope::default() };
+        let corrected = snapshot.resolve(name, scope).ok();
+        let corrected = corrected.map(|found| (found.tool.id.to_string(), found.corrected_from));
+        assert_eq!(corrected, expected.map(|id| (id.to_owned(), Some(name.to_owned()))), "{name}");
+    }
 }
 
 #[test]
@@ -162,7 +439,7 @@ fn tools_of_other_toolboxes_do_not_exist() {
     let only = |name: &'static str| move |toolbox: &ToolboxName| toolbox.as_str() == name;
     let check = |name: &'static str, requested: &str, expected: &str| {
         let only = only(name);
-        let found = match snapshot.resolve(requested, ToolboxScope::Only(&only), &|_| true) {
+        let found = match snapshot.resolve(requested, ToolboxScope::Only(&only)) {
             Ok(found) => found.tool.id.to_string(),
             Err(error) => error.to_string(),
         };
@@ -201,7 +478,7 @@ fn an_unknown_id_is_reported_with_the_wrong_part() {
     );
     check(
         &id("dev", "gitlab", "search"),
-        "Server 'gitlab' not found in toolbox 'dev'. Available servers: github, files",
+        "Server 'gitlab' not found in toolbox 'dev'. Available servers: github, files. Did you mean 'github'?",
     );
     check(
         &id("dev", "github", "serch"),
@@ -215,8 +492,7 @@ fn servers_with_underscores_are_found_by_agent_and_mode() {
     let snapshot =
         snapshot(&[listing("dev/my", &["files_read"]), listing("dev/my_files", &["read", "list_all"])]);
     for (requested, expected) in [
-        ("my_files_read", "dev/my/files_read"),
-        ("my_files_read_2", "dev/my_files/read"),
+        ("my_files_read", "dev/my_files/read"),
         ("my_files_list_all", "dev/my_files/list_all"),
         ("my__files_read", "dev/my/files_read"),
         ("my_files__read", "dev/my_files/read"),
@@ -235,10 +511,7 @@ fn filters_decide_which_tools_exist() {
         for name in tools {
             let is_there = expected.contains(&name);
             assert_eq!(snapshot.lookup(&id("dev", "s", name)).is_ok(), is_there, "{settings} {name}");
-            assert_eq!(
-                snapshot.resolve(&format!("s__{name}"), ToolboxScope::All, &|_| true).is_ok(),
-                is_there
-            );
+            assert_eq!(snapshot.resolve(&format!("s__{name}"), ToolboxScope::All).is_ok(), is_there);
         }
     };
     check(json!({}), &["alphaTool", "betaTool", "gammaTool"]);
@@ -280,7 +553,8 @@ fn tools_are_in_configuration_order() {
 #[test]
 fn colliding_names_are_numbered_and_reported() {
     let snapshot = snapshot(&[listing("dev/a", &["b__c", "x.y", "x y"]), listing("dev/a__b", &["c"])]);
-    assert_eq!(flat_names(&snapshot), ["a__b__c", "a__x_y", "a__x_y_2", "a__b__c_2"]);
+    // The longest prefix wins: `a__b__c` is a name of the server `a__b`, whatever `a` calls its tools.
+    assert_eq!(flat_names(&snapshot), ["a__kvlegrnv_b__c", "a__x_y", "a__x_y_2", "a__b__c"]);
     let collisions: Vec<String> = snapshot
         .collisions()
         .iter()
@@ -288,7 +562,10 @@ fn colliding_names_are_numbered_and_reported() {
         .collect();
     assert_eq!(
         collisions,
-        ["dev/a/x y: a__x_y -> a__x_y_2, of dev/a/x.y", "dev/a__b/c: a__b__c -> a__b__c_2, of dev/a/b__c",]
+        [
+            "dev/a/b__c: a__b__c -> a__kvlegrnv_b__c, of dev/a__b/c",
+            "dev/a/x y: a__x_y -> a__x_y_2, of dev/a/x.y",
+        ]
     );
 }
 
@@ -298,7 +575,7 @@ fn names_do_not_depend_on_order_of_arrival() {
     let (other_a, no_a, no_b) = (listing("prod/a", &[]), listing("dev/a", &[]), listing("dev/a__b", &[]));
     let a_first = snapshot(&[a.clone(), no_b]).rebuild(&[a.clone(), b.clone()], DEFAULT_LIMIT);
     let b_first = snapshot(&[no_a, b.clone()]).rebuild(&[a.clone(), b.clone()], DEFAULT_LIMIT);
-    assert_eq!(flat_names(&a_first), ["a__b__c", "a__b__c_2"]);
+    assert_eq!(flat_names(&a_first), ["a__kvlegrnv_b__c", "a__b__c"]);
     assert_eq!(flat_names(&a_first), flat_names(&b_first));
     // A toolbox with a server that offers nothing yet counts, so that no name changes when it does.
     assert_eq!(flat_names(&snapshot(&[a, b, other_a])), ["dev__a__b__c", "a__b__c"]);
@@ -314,13 +591,13 @@ fn a_rebuild_shares_unchanged_tools() {
     assert_eq!(flat_names(&after), ["a__one", "a__two", "b__five", "c__four"]);
     let is_shared = |name: &str| {
         let of = |snapshot: &Snapshot| {
-            let found = snapshot.resolve(name, ToolboxScope::All, &|_| true).unwrap();
+            let found = snapshot.resolve(name, ToolboxScope::All).unwrap();
             Arc::clone(found.tool)
         };
         Arc::ptr_eq(&of(&before), &of(&after))
     };
     assert!(is_shared("a__one") && is_shared("a__two") && is_shared("c__four"));
-    assert!(after.resolve("b__three", ToolboxScope::All, &|_| true).is_err());
+    assert!(after.resolve("b__three", ToolboxScope::All).is_err());
     // A renamed tool is a new tool, but its entry is shared.
     let renamed = after.rebuild(&[a, c, listing("prod/a", &[])], DEFAULT_LIMIT);
     assert_eq!(flat_names(&renamed), ["dev__a__one", "dev__a__two", "c__four"]);
@@ -596,7 +873,7 @@ fn all_of_a_hundred_thousand_tools_are_found() {
     let snapshot = snapshot(&listings);
     assert_eq!(snapshot.tools().len(), 100_000);
     for tool in snapshot.tools() {
-        let found = snapshot.resolve(&tool.flat_name, ToolboxScope::All, &|_| true).unwrap();
+        let found = snapshot.resolve(&tool.flat_name, ToolboxScope::All).unwrap();
         assert!(Arc::ptr_eq(found.tool, tool));
     }
     assert_eq!(resolved(&snapshot, "server19_tool_4999"), "dev/server19/tool.4999");

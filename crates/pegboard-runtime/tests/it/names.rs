@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use pegboard_core::id::{ServerName, ToolId, ToolName, ToolboxName};
 use pegboard_core::similar::nearest;
 use pegboard_runtime::filter::ToolFilter;
-use pegboard_runtime::names::{DEFAULT_LIMIT, agent_mode_names, flat_names, sanitize};
+use pegboard_runtime::names::{DEFAULT_LIMIT, flat_names, sanitize};
 use proptest::prelude::*;
 
 fn id(toolbox: &str, server: &str, name: &str) -> ToolId {
@@ -58,7 +58,6 @@ fn a_name_that_is_too_long_keeps_its_server_and_its_end() {
 fn a_server_in_two_toolboxes_is_qualified_by_toolbox() {
     let ids = [id("dev", "github", "a"), id("prod", "github", "a"), id("dev", "files", "b")];
     assert_eq!(flat_names(&ids, DEFAULT_LIMIT), ["dev__github__a", "prod__github__a", "files__b"]);
-    assert_eq!(agent_mode_names(&ids, DEFAULT_LIMIT), ["github_a", "github_a_2", "files_b"]);
 }
 
 #[test]

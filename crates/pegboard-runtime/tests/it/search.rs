@@ -25,6 +25,7 @@ fn listing(toolbox: &str, server: &str, tools: impl IntoIterator<Item = ToolEntr
             tools: tools.into_iter().map(Arc::new).collect(),
             ..ServerOffering::default()
         }),
+        is_known: true,
         drain_counter: DrainCounter::default(),
     }
 }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use pegboard::json::RawJson;
+use pegboard::runtime::BatchItem;
 use serde_json::json;
 
 use crate::api_client::{ApiClient, ApiPath};
@@ -20,7 +21,8 @@ const MAX_LINE: usize = 16 * 1024 * 1024;
 /// Arguments of `pegboard batch`.
 #[derive(Args)]
 #[command(
-    after_help = "Each line is {\"tool\": \"NAME\", \"arguments\": {…}}. An answer is {\"index\": 0, \"tool\": …, \
+    after_help = "Each line is {\"tool\": \"NAME\", \"arguments\": {…}}, with an \"id\" to be returned if you like; all that the \
+    batch tool accepts is accepted. An answer is {\"index\": 0, \"tool\": …, \
     \"result\": …} or {\"index\": 0, \"tool\": …, \"error\": …}, where index counts calls from 0; with --json all answers \
     are one document, in order. All lines are validated before the first call is made."
 )]
@@ -133,14 +135,18 @@ fn read(mut lines: impl BufRead, name: &str) -> Result<Vec<RawJson>, CliError> {
 
 /// Returns the reason why a line is not a valid call.
 fn invalid_call_reason(call: &RawJson) -> Option<String> {
-    if call.get("tool").is_none_or(|tool| tool.text().is_none()) {
+    if !call.is_object() || ["tool", "name"].iter().all(|key| call.get(key).is_none()) {
         return Some("missing tool".to_owned());
     }
-    if call.get("arguments").is_some_and(|arguments| !arguments.is_object()) {
-        return Some("arguments must be an object".to_owned());
+    let names = call.names().into_iter();
+    if let Some(unknown) = names.into_iter().find(|name| !BatchItem::KEYS.contains(&name.as_str())) {
+        return Some(format!("unknown key '{}'", one_line(&unknown, 40)));
     }
-    let unknown = call.names().into_iter().find(|name| !["tool", "arguments"].contains(&name.as_str()))?;
-    Some(format!("unknown key '{}'", one_line(&unknown, 40)))
+    match BatchItem::read(0, call) {
+        Ok(item) if item.arguments.is_object() => None,
+        Ok(_) => Some("arguments must be an object".to_owned()),
+        Err(problem) => Some(problem),
+    }
 }
 
 #[cfg(test)]

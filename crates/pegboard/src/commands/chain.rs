@@ -79,8 +79,16 @@ impl ChainArgs {
                 let request = chain_ref.request(&RawJson::from(request)).with("input", &input);
                 let spinner = Spinner::new(globals, chain);
                 let address = ApiPath::new(&["chains", "run"]);
-                let answer = follow_call::follow_call(globals, api, &address, &request, &spinner).await?;
-                print_result(globals, &ToolAnswer::new(answer))
+                match follow_call::follow_call(globals, api, &address, &request, &spinner).await {
+                    Ok(answer) => print_result(globals, &ToolAnswer::new(answer)),
+                    Err(failure) if failure.is_kind(ErrorKind::UnknownTool) => {
+                        // The check reports all problems.
+                        let request = chain_ref.request(&RawJson::empty_object());
+                        let checked = api.post(&ApiPath::new(&["chains", "check"]), &request).await?;
+                        Err(check_failure(&checked).unwrap_or(failure))
+                    }
+                    Err(failure) => Err(failure),
+                }
             }
         }
     }
@@ -116,19 +124,22 @@ async fn check(globals: &Globals, api: &ApiClient, chain: &str) -> Result<ExitCo
     let request = ChainRef::read(chain)?.request(&RawJson::empty_object());
     let address = ApiPath::new(&["chains", "check"]);
     let response = Spinner::new(globals, chain).during(api.post(&address, &request)).await?;
-    let problems: Vec<String> = texts(&response["problems"]).collect();
     print::document(globals.data_format(), &response, || plan(&response["plan"]));
-    match invalid_chain(&problems) {
-        None => Ok(ExitCode::SUCCESS),
-        Some(failure) => {
-            let mut steps = response["plan"].as_array().into_iter().flatten();
-            let hint = steps.find_map(|step| step["error"]["hint"].as_str());
-            Err(match hint {
-                Some(hint) => failure.hint(hint),
-                None => failure,
-            })
-        }
+    for warning in texts(&response["warnings"]) {
+        notice(globals, &format!("warning: {warning}"));
     }
+    check_failure(&response).map_or(Ok(ExitCode::SUCCESS), Err)
+}
+
+/// Returns an error with all problems of a checked chain, if there are any.
+fn check_failure(response: &Value) -> Option<CliError> {
+    let problems: Vec<String> = texts(&response["problems"]).collect();
+    let failure = invalid_chain(&problems)?;
+    let mut steps = response["plan"].as_array().into_iter().flatten();
+    Some(match steps.find_map(|step| step["error"]["hint"].as_str()) {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    })
 }
 
 /// Returns an error if the chain can never succeed.
@@ -205,11 +216,11 @@ fn texts(list: &Value) -> impl Iterator<Item = String> {
 fn print_result(globals: &Globals, answer: &ToolAnswer) -> Result<ExitCode, CliError> {
     let result = &answer.document()["result"];
     let format = globals.data_format();
-    for line in steps(&result["steps"]).lines() {
+    for line in steps(&result["step_results"]).lines() {
         notice(globals, line);
     }
     let errors: Vec<String> = texts(&result["errors"]).collect();
-    let has_run = result["steps"].as_array().is_some_and(|steps| !steps.is_empty());
+    let has_run = result["step_results"].as_array().is_some_and(|steps| !steps.is_empty());
     match format {
         OutputFormat::Text if has_run => print::text(&format!("{:#}", result["context"])),
         OutputFormat::Text => {}
@@ -247,7 +258,7 @@ fn steps(steps: &Value) -> String {
         let took = if status.is_empty() {
             "skipped".to_owned()
         } else {
-            format_millis(json_millis(&step["durationMs"]))
+            format_millis(json_millis(&step["duration_ms"]))
         };
         vec![format!("{} {}", mark(status), one_line(name, 80)), format!("{DIM}{took}{PLAIN}")]
     });

@@ -15,7 +15,7 @@ static CHANGING: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         (pattern(r"\b(now|\d+ (s|min) ago)(,|  |$)"), "AGO "),
         (pattern(r"\b\d+(\.\d+)? ?(ns|µs|ms|s)\b"), "TIME"),
         (pattern(r"\b127\.0\.0\.1:\d+\b"), "127.0.0.1:PORT"),
-        (pattern(r#""(duration|uptime|since|startedIn)Ms": ?[\d.]+"#), "\"TIME\""),
+        (pattern(r#""(durationMs|duration_ms|uptimeMs|sinceMs|startedInMs)": ?[\d.]+"#), "\"TIME\""),
         (pattern(r"\b1[789]\d{11}\b"), "MOMENT"),
         (pattern("[▒█]+"), "BAR"),
         (pattern(r"\bpid \d+\b"), "pid PID"),

@@ -84,7 +84,7 @@ async fn tools_of_every_kind_are_measured_on_both_sides() {
     for arguments in [
         ["remote/echo", "text=hello", "-n", "40", "-c", "4"].as_slice(),
         &["shop/price", "item=lamp", "-n", "40", "-c", "4"],
-        &["answer", "-n", "40", "-c", "4"],
+        &["rest/answer", "-n", "40", "-c", "4"],
     ] {
         let home = tempfile::tempdir().unwrap();
         let output = output(bench(&home, address, arguments)).await;
@@ -106,7 +106,7 @@ async fn tools_of_every_kind_are_measured_on_both_sides() {
 async fn failed_calls_are_counted() {
     let home = tempfile::tempdir().unwrap();
     let address = serve(Arc::default()).await;
-    let output = output(bench(&home, address, &["failing", "-n", "400"])).await;
+    let output = output(bench(&home, address, &["rest/failing", "-n", "400"])).await;
     let report = report(&output);
     assert_eq!(output.status.code(), Some(1), "{report}");
     let n_errors = |side: &str| report[side]["errors"].as_u64().unwrap();
@@ -120,7 +120,7 @@ async fn an_interrupted_run_prints_what_was_measured() {
     let home = tempfile::tempdir().unwrap();
     let used = Arc::new(Notify::new());
     let address = serve(Arc::clone(&used)).await;
-    let mut command = bench(&home, address, &["answer", "-t", "1h"]);
+    let mut command = bench(&home, address, &["rest/answer", "-t", "1h"]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // Far more calls than the warm-up and the first round make.
     for _ in 0..3_000 {

@@ -8,7 +8,7 @@ use pegboard_core::id::{ServerName, ToolId, ToolName, ToolboxName};
 use pegboard_core::provider::ServerState;
 use pegboard_core::similar::nearest;
 use pegboard_core::text::{clip, clipped};
-use pegboard_runtime::catalogue::{CatalogueTool, Snapshot};
+use pegboard_runtime::catalogue::{CatalogueTool, NameCorrections, Snapshot};
 use serde::Serialize;
 
 use super::MAX_ECHO_BYTES;
@@ -65,7 +65,9 @@ impl<'b> ToolFinder<'b> {
             }
             RequestedTool::ServerTool { name, .. } => {
                 let servers = self.candidate_servers(requested);
-                let found = servers.iter().find_map(|agent| find_mode(agent.tools(&self.snapshot), name));
+                let found = servers.iter().find_map(|agent| {
+                    find_mode(agent.tools(&self.snapshot), name, NameCorrections::WithinServer)
+                });
                 found.cloned()
             }
             RequestedTool::Name(name) => {
@@ -138,7 +140,7 @@ impl<'b> ToolFinder<'b> {
     /// Resolves a tool name.
     fn resolve(&self, name: &str) -> Result<(Arc<CatalogueTool>, NameMatch), CallError> {
         self.profile.with_scope(|scope| {
-            let found = self.snapshot.resolve(name, scope, &|_| true)?;
+            let found = self.snapshot.resolve(name, scope)?;
             let name_match = if found.corrected_from.is_none() { NameMatch::Exact } else { NameMatch::Near };
             Ok((Arc::clone(found.tool), name_match))
         })

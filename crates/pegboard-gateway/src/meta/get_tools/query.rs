@@ -157,7 +157,11 @@ fn read_tools(tools: &RawJson, problems: &mut InputProblems) -> Vec<RequestedToo
             });
         }
     } else {
-        requested.extend(names(tools, "tools", problems).into_iter().map(RequestedTool::Name));
+        match tools.text() {
+            Some(name) if name.trim().is_empty() => {}
+            Some(name) => requested.push(RequestedTool::Name(clip(name.trim(), MAX_READ_BYTES).to_owned())),
+            None => problems.add("tools", "Expected a name, a list of names, or {server: [names]}"),
+        }
     }
     if requested.len() > MAX_NAMED {
         problems.add("tools", format_args!("Name at most {MAX_NAMED} at a time"));
@@ -167,10 +171,18 @@ fn read_tools(tools: &RawJson, problems: &mut InputProblems) -> Vec<RequestedToo
 
 /// Parses one name or a list. Stops just above the limit, so the caller can report it.
 fn names(value: &RawJson, path: &str, problems: &mut InputProblems) -> Vec<String> {
-    if !value.as_str().starts_with('[') {
-        return read_text(path, value, problems).into_iter().filter(|name| !name.is_empty()).collect();
+    if value.as_str().starts_with('[') {
+        return value
+            .items()
+            .take(MAX_NAMED + 1)
+            .filter_map(|item| read_text(path, &item, problems))
+            .collect();
     }
-    value.items().take(MAX_NAMED + 1).filter_map(|item| read_text(path, &item, problems)).collect()
+    let name = value.text().map(|text| clip(text.trim(), MAX_READ_BYTES).to_owned());
+    if name.is_none() {
+        problems.add(path, "Expected a name or a list of names");
+    }
+    name.into_iter().filter(|name| !name.is_empty()).collect()
 }
 
 fn read_text(path: &str, value: &RawJson, problems: &mut InputProblems) -> Option<String> {

@@ -66,6 +66,29 @@ async fn parallel_limits_concurrent_calls() {
 }
 
 #[tokio::test]
+async fn a_batch_takes_what_the_batch_tool_takes() {
+    let (api, _runtime, _) = api().await;
+    let server = ApiServer::start(&api, ApiScope::All).await;
+    let id = json!({"toolbox": "dev", "server": "notes", "name": "add"});
+    let calls = json!([
+        {"tool": "notes__add", "arguments": {"text": "a"}},
+        {"id": 7, "name": "notes__add", "params": {"text": "b"}},
+        {"id": "c", "tool": id, "parameters": {"text": "c"}},
+        {"tool": "dev/notes/add", "parameters": "{\"text\": \"d\"}"},
+    ]);
+    let (status, answer) = server.post("/batch", json!({"calls": calls})).await;
+    let answers = answer["answers"].as_array().unwrap().iter();
+    let answers = answers.map(|answer| format!("{} {} {}", answer["id"], answer["tool"], answer["text"]));
+    assert_eq!(status, 200);
+    insta::assert_snapshot!(answers.collect::<Vec<_>>().join("\n"), @r#"
+    null "notes__add" "added {\"text\":\"a\"}"
+    7 "notes__add" "added {\"text\":\"b\"}"
+    "c" "dev/notes/add" "added {\"text\":\"c\"}"
+    null "dev/notes/add" "added {\"text\": \"d\"}"
+    "#);
+}
+
+#[tokio::test]
 async fn an_invalid_batch_reports_the_path() {
     let (api, _runtime, _) = api().await;
     let server = ApiServer::start(&api, ApiScope::All).await;
@@ -75,7 +98,9 @@ async fn an_invalid_batch_reports_the_path() {
         (json!({"calls": [{"tool": "x"}, 3]}), "$.calls[1]"),
         (json!({"calls": [{}]}), "$.calls[0]"),
         (json!({"calls": [{"tool": "x", "arguments": []}]}), "$.calls[0]"),
-        (json!({"calls": [{"tool": "x", "parameters": {}}]}), "$.calls[0]"),
+        (json!({"calls": [{"tool": "x", "args": {}}]}), "$.calls[0]"),
+        (json!({"calls": [{"tool": {"server": "x"}}]}), "$.calls[0]"),
+        (json!({"calls": [{"tool": "x", "name": "y"}]}), "$.calls[0]"),
         (json!({"calls": [], "parallel": 0}), "$.parallel"),
         (json!({"calls": [], "parallel": 33}), "$.parallel"),
         (json!({"calls": (0..1_001).map(|_| json!({"tool": "x"})).collect::<Vec<_>>()}), "$.calls"),

@@ -26,11 +26,14 @@ fn without_ids(mut answer: Value) -> Value {
 async fn a_call_returns_its_result_and_metadata() {
     let (api, _runtime, _) = api().await;
     let server = ApiServer::start(&api, ApiScope::All).await;
-    for tool in ["dev/notes/add", "notes__add", "add"] {
+    for tool in ["dev/notes/add", "notes/add", "notes__add", "notes_add"] {
         let (status, answer) =
             server.post("/calls", json!({"tool": tool, "arguments": {"text": "hi"}})).await;
         assert_eq!((status, &answer["text"]), (200, &json!(r#"added {"text":"hi"}"#)), "{tool}");
     }
+    // A server that has not been started may have a tool of that name, too.
+    let (status, answer) = server.post("/calls", json!({"tool": "add", "arguments": {"text": "hi"}})).await;
+    assert_eq!((status, &answer["error"]["code"]), (404, &json!("unknown_tool")));
     let (_, answer) = server.post("/calls", json!({"tool": "notes__add", "arguments": {"text": "hi"}})).await;
     insta::assert_snapshot!(without_ids(answer), @r#"{"callId":null,"traceId":null,"result":{"content":[{"type":"text","text":"added {\"text\":\"hi\"}"}]},"text":"added {\"text\":\"hi\"}","isError":false,"bytes":62,"durationMs":null,"cached":false,"warnings":[]}"#);
     let (status, answer) = server.post("/calls", json!({"tool": "notes__fail"})).await;

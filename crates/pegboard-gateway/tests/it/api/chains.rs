@@ -13,7 +13,7 @@ async fn chains_are_listed_and_planned() {
     insta::assert_snapshot!(chains, @r#"{"chains":[{"toolbox":"dev","name":"report","description":"Lists and adds.","steps":["notes__list","notes__add"]}]}"#);
     let (status, plan) = server.post("/chains/check", json!({"name": "report"})).await;
     assert_eq!(status, 200);
-    insta::assert_snapshot!(plan, @r#"{"name":"report","steps":["notes__list","notes__add"],"problems":[],"plan":[{"step":0,"tool":"notes__list","exists":true,"inputs":{"topic":"topic"},"output":"found","readOnly":true},{"step":1,"tool":"notes__add","exists":true,"inputs":{"text":"found"},"output":"added"}]}"#);
+    insta::assert_snapshot!(plan, @r#"{"name":"report","steps":["notes__list","notes__add"],"problems":[],"warnings":[],"plan":[{"step":0,"tool":"notes__list","exists":true,"inputs":{"topic":"topic"},"output":"found","readOnly":true},{"step":1,"tool":"notes__add","exists":true,"inputs":{"text":"found"},"output":"added"}]}"#);
     for name in ["chain__report", "dev/report", "dev/chain/report"] {
         assert_eq!(server.post("/chains/check", json!({"name": name})).await.1, plan, "{name}");
     }
@@ -38,7 +38,7 @@ async fn an_invalid_chain_is_rejected_before_it_runs() {
         format!("{status} {}", problem["error"])
     };
     let steps = json!([{"tool": "notes__list"}, {"tool": "notes__ad"}]);
-    insta::assert_snapshot!(run(json!({"steps": steps}), json!({})).await, @r#"404 {"code":"unknown_tool","message":"Unknown tool: notes__ad","hint":"did you mean one of: notes__add, notes__ask, notes__fail?","path":"$.steps[1].tool"}"#);
+    insta::assert_snapshot!(run(json!({"steps": steps}), json!({})).await, @r#"404 {"code":"unknown_tool","message":"Unknown tool: notes__ad","hint":"did you mean one of: notes__add, notes__ask, notes__fail?","path":"$.steps[1].tool","violations":["Step 1: Unknown tool: notes__ad. Did you mean one of: notes__add, notes__ask, notes__fail?"]}"#);
     let spec = json!({"input_schema": {"type": "object", "required": ["topic"]}, "steps": [{"tool": "notes__list"}]});
     insta::assert_snapshot!(run(spec, json!({"topc": "rust"})).await, @r#"422 {"code":"invalid_parameters","message":"Invalid arguments: $.topic: required field missing","path":"$.topic","violations":["$.topic: required field missing"]}"#);
     // Nothing ran, so there is no trace.
@@ -69,11 +69,11 @@ async fn a_chain_returns_all_step_results() {
         server.post("/chains/run", json!({"name": "report", "input": {"topic": "rust"}})).await;
     assert_eq!(status, 200);
     let result = &mut answer["result"];
-    assert!(result["durationMs"].take().is_f64());
-    for step in result["steps"].as_array_mut().unwrap() {
-        assert!(step["durationMs"].take().is_f64(), "{step}");
+    assert!(result["duration_ms"].take().is_f64());
+    for step in result["step_results"].as_array_mut().unwrap() {
+        assert!(step["duration_ms"].take().is_f64(), "{step}");
     }
-    insta::assert_snapshot!(result, @r#"{"success":true,"context":{"topic":"rust","found":"notes/list {\"topic\":\"rust\"}","added":"added {\"text\":\"notes/list {\\\"topic\\\":\\\"rust\\\"}\"}"},"steps":[{"status":"success","data":"notes/list {\"topic\":\"rust\"}","message":"Tool 'notes__list' executed successfully.","errors":[],"metadata":{},"tool":"notes__list","durationMs":null},{"status":"success","data":"added {\"text\":\"notes/list {\\\"topic\\\":\\\"rust\\\"}\"}","message":"Tool 'notes__add' executed successfully.","errors":[],"metadata":{},"tool":"notes__add","durationMs":null}],"errors":[],"durationMs":null}"#);
+    insta::assert_snapshot!(result, @r#"{"success":true,"context":{"topic":"rust","found":"notes/list {\"topic\":\"rust\"}","added":"added {\"text\":\"notes/list {\\\"topic\\\":\\\"rust\\\"}\"}"},"step_results":[{"status":"success","data":"notes/list {\"topic\":\"rust\"}","message":"Tool 'notes__list' executed successfully.","errors":[],"metadata":{},"duration_ms":null,"tool":"notes__list"},{"status":"success","data":"added {\"text\":\"notes/list {\\\"topic\\\":\\\"rust\\\"}\"}","message":"Tool 'notes__add' executed successfully.","errors":[],"metadata":{},"duration_ms":null,"tool":"notes__add"}],"errors":[],"duration_ms":null}"#);
     assert_eq!((&answer["isError"], answer["traceId"].as_str().unwrap().len()), (&json!(false), 32));
     let trace = answer["traceId"].as_str().unwrap();
     let (_, trace) = server.get(&format!("/traces/{trace}")).await;
@@ -94,7 +94,7 @@ async fn a_chain_stops_at_the_first_failure_unless_keep_going_is_set() {
             (status, &answer["isError"], &answer["result"]["success"]),
             (200, &json!(true), &json!(false))
         );
-        assert_eq!(answer["result"]["steps"].as_array().unwrap().len(), n_steps);
+        assert_eq!(answer["result"]["step_results"].as_array().unwrap().len(), n_steps);
         let mut stream = server.stream("/chains/run", body).await;
         stream.expect("started").await;
         assert_eq!(stream.expect("result").await["result"]["errors"], answer["result"]["errors"]);

@@ -37,7 +37,7 @@ async fn a_single_tool_includes_its_schema() {
     let server = ApiServer::start(&api, ApiScope::All).await;
     let (_, tool) = server.get("/tool?name=notes__add").await;
     insta::assert_snapshot!(tool, @r#"{"tool":{"address":"dev/notes/add","toolbox":"dev","server":"notes","name":"add","kind":"mcp","description":"Adds a note to the board.","signature":"add(text:str, [priority:int 1..5])","annotations":{},"tags":[],"listedAs":"notes__add","title":"Add a note","inputSchema":{"type":"object","properties":{"text":{"type":"string"},"priority":{"type":"integer","minimum":1,"maximum":5}},"required":["text"]}}}"#);
-    for name in ["dev/notes/add", "add", "notes_add"] {
+    for name in ["dev/notes/add", "notes/add", "notes_add"] {
         assert_eq!(server.get(&format!("/tool?name={name}")).await.1, tool, "{name}");
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use pegboard_core::call::{Call, Invoker, ValidCall};
 use pegboard_core::entry::ToolEntry;
-use pegboard_core::error::CallError;
+use pegboard_core::error::{CallError, ErrorKind, Executed};
 use pegboard_core::handler::Handler;
 use pegboard_core::output::Output;
 use pegboard_core::provider::{LocalProvider, ToolKind};
@@ -22,8 +22,14 @@ async fn batch(settings: Value, server: Value, arguments: Value) -> Value {
     match ended.result {
         Ok(output) if output.is_error() => Value::String(output.text().into_owned()),
         Ok(output) => output.into_data(),
-        Err(error) => panic!("{error}"),
+        Err(error) => Value::String(refusal(&error)),
     }
+}
+
+/// Returns the message of a batch that was refused because of its arguments, before any call.
+fn refusal(error: &CallError) -> String {
+    assert_eq!((error.kind(), error.executed()), (ErrorKind::InvalidParameters, Executed::No), "{error}");
+    error.texts().join("; ")
 }
 
 /// Formats each result as `id tool ok code-or-output`.
@@ -69,7 +75,8 @@ async fn run_batch_text(arguments: &str) -> Output {
         .await
         .unwrap();
     let arguments = RawJson::parse(arguments.to_owned().into()).unwrap();
-    caller(&runtime).start(Call::new("batch", arguments)).await.result.unwrap()
+    let result = caller(&runtime).start(Call::new("batch", arguments)).await.result;
+    result.unwrap_or_else(|error| Output::failure(refusal(&error)))
 }
 
 /// Returns the results of a batch as raw JSON.

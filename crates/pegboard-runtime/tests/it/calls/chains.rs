@@ -40,6 +40,37 @@ async fn a_chain_is_a_tool_with_its_own_schema() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_strict_tool_without_a_mapping_gets_what_it_declares_and_the_rest_is_reported() {
+    let strict = |properties: Value| json!({"type": "object", "properties": properties, "additionalProperties": false});
+    let tool = |name: &'static str, schema: Value| {
+        ToolEntry::from_fn(name, "", |value: Value| async move { Ok(value) }).with_input_schema(schema)
+    };
+    let tools = LocalProvider::new([
+        tool("strict", strict(json!({"city": {}}))),
+        tool("nothing", strict(json!({}))),
+        tool("open", json!({"type": "object"})),
+    ]);
+    let chain = spec(json!({
+        "chain": "visit",
+        "input_schema": strict(json!({"city": {}, "secret": {}})),
+        "steps": [
+            {"tool": "s__strict", "as": "a"}, {"tool": "s__open", "as": "b"},
+            {"tool": "s__nothing", "as": "c"}, {"tool": "s__strict", "with": {"city": "city"}, "as": "d"},
+        ],
+        "output": "a"
+    }));
+    let runtime = Runtime::builder().provide("s", tools).chain(chain.clone()).start().await.unwrap();
+    let caller = caller(&runtime);
+    let warnings = ToolChain::from_spec(chain, &caller).validate().warnings;
+    assert_eq!(warnings, ["Step 0: tool 's__strict' does not accept 'secret' of the context; left out."]);
+    let answer = call(&caller, "chain__visit", json!({"city": "Oslo", "secret": 7})).await;
+    assert_eq!(line(&answer), r#"{"city":"Oslo"}"#);
+    let tree = serde_json::to_string(&caller.tree().snapshot()).unwrap();
+    let note = "tool 's__strict' does not accept 'secret' of the context; left out";
+    assert_eq!(tree.matches(note).count(), 1, "{tree}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn every_step_is_a_nested_call() {
     let steps = json!({"chain": "naps", "steps": [
         {"tool": "t__nap", "with": {"ms": {"$const": 80}}, "as": "a"}, {"tool": "t__nap", "with": {"ms": {"$const": 80}}, "as": "b"}

@@ -131,13 +131,14 @@ async fn every_call_has_a_start_and_an_end_event() {
 }
 
 #[tokio::test]
-async fn an_inexact_name_is_corrected_and_reported() {
+async fn a_short_name_is_reported_and_a_wrong_one_is_refused() {
     let runtime = test_runtime(&ExecutionLog::default(), json!({}), json!({})).await;
     let caller = caller(&runtime);
     let cases = [
         ("t__echo", "{}", None),
         ("t_echo", "{}", None),
-        ("<|channel|>t__echo", "{}", Some("<|channel|>t__echo")),
+        ("t/echo", "{}", None),
+        ("<|channel|>t__echo", "unknown_tool: Unknown tool: <|channel|>t__echo", None),
         ("echo", "{}", Some("echo")),
         ("t__eco", "unknown_tool: Unknown tool: t__eco. Did you mean one of: t__echo, t__nap, t__big?", None),
         (

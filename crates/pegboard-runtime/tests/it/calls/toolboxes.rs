@@ -143,7 +143,7 @@ async fn unknown_and_closed_toolboxes_are_reported_with_alternatives() {
         (id("dev", "files", "read_file"), "read_file"),
         (
             id("DEV", "files", "read_file"),
-            "unknown_toolbox: Toolbox 'DEV' is not open: Toolbox 'DEV' not found. Available toolboxes: dev, prod",
+            "unknown_toolbox: Toolbox 'DEV' is not open: Toolbox 'DEV' not found. Available toolboxes: dev, prod. Did you mean 'dev'?",
         ),
         (
             id("dev", "zz", "x"),
