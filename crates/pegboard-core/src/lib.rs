@@ -46,6 +46,7 @@ pub mod id;
 pub mod model;
 pub mod outcome;
 pub mod output;
+pub mod printable;
 pub mod projection;
 pub mod provider;
 pub mod recorder;
