@@ -22,6 +22,7 @@ use pegboard_core::server_log::ServerLog;
 use tokio::sync::{SetOnce, oneshot, watch};
 
 pub use self::command::{CommandSpec, GracePeriods, SpawnError, SupervisorCommand};
+pub use self::environment::is_inherited_name;
 pub use self::exit::ProcessExit;
 pub use self::stdio::{Stdin, Stdout};
 #[cfg(unix)]

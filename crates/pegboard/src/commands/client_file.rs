@@ -102,7 +102,7 @@ fn program_command() -> Result<String, CliError> {
         .map_err(|error| CliError::system(format!("cannot determine the path of this program: {error}")))?;
     let file = format!("{SERVER_NAME}{}", std::env::consts::EXE_SUFFIX);
     let real = |path: &Path| path.canonicalize().ok();
-    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let paths = crate::environment::var_os("PATH").unwrap_or_default();
     let first = std::env::split_paths(&paths).map(|folder| folder.join(&file)).find(|path| path.is_file());
     let is_own = first.is_some_and(|first| real(&first).is_some() && real(&first) == real(&program));
     Ok(if is_own { SERVER_NAME.to_owned() } else { program.display().to_string() })

@@ -178,7 +178,7 @@ impl ServeArgs {
     fn tokens(&self) -> Result<BTreeMap<String, Secret>, CliError> {
         let mut tokens = BTreeMap::new();
         for variable in &self.token_env {
-            let token = std::env::var(variable).unwrap_or_default();
+            let token = crate::environment::var(variable).unwrap_or_default();
             if token.trim().is_empty() {
                 return Err(CliError::usage(format!("--token-env: {variable} is not set"))
                     .hint("set it to the token that clients must send"));
