@@ -1,6 +1,6 @@
 //! The demo: a tour of the features through a real MCP endpoint, one line per check.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -9,6 +9,7 @@ use clap::Args;
 use pegboard::prelude::*;
 use pegboard::telemetry::Telemetry;
 
+use crate::cli::style::{BOLD, GREEN, PLAIN, RED, TextStyle};
 use crate::cli::{CliError, Globals, OutputFormat, print};
 use crate::commands::serve::DEFAULT_ADDRESS;
 use crate::paths;
@@ -29,8 +30,18 @@ type BoxFuture<T> = std::pin::Pin<Box<dyn Future<Output = T> + Send>>;
 const NEXT: &str = "Next: pegboard import · pegboard serve · pegboard demo --keep";
 
 /// Marks of passed and failed checks.
-const GOOD: &str = "\u{1b}[32m✓\u{1b}[0m";
-const BAD: &str = "\u{1b}[31m✗\u{1b}[0m";
+const GOOD: DemoMark = DemoMark(GREEN, '✓');
+const BAD: DemoMark = DemoMark(RED, '✗');
+
+/// Colored character.
+#[derive(Clone, Copy)]
+struct DemoMark(TextStyle, char);
+
+impl fmt::Display for DemoMark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}{PLAIN}", self.0, self.1)
+    }
+}
 
 /// Arguments of `pegboard demo`.
 #[derive(Args)]
@@ -123,7 +134,7 @@ impl DemoReport {
         for check in &self.checks {
             if check.part != part {
                 part = check.part;
-                let _ = writeln!(text, "\u{1b}[1m{part}\u{1b}[0m");
+                let _ = writeln!(text, "{BOLD}{part}{PLAIN}");
             }
             let (mark, line) = match &check.result {
                 Ok(line) => (GOOD, line.clone()),

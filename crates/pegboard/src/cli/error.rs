@@ -4,7 +4,6 @@ use std::fmt::Write;
 use std::io;
 use std::process::ExitCode;
 
-use anstream::eprintln;
 use pegboard::config::backups::BackupError;
 use pegboard::config::edit::{EditError, WriteError};
 use pegboard::config::{ConfigFileError, ConfigProblem, ConfigurationError};
@@ -12,7 +11,7 @@ use pegboard::error::ErrorKind;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
-use super::{Globals, OutputFormat};
+use super::{Globals, OutputFormat, print};
 
 /// Reason for a nonzero exit. The codes are stable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -241,8 +240,10 @@ impl CliError {
     /// Prints the error to standard error and returns the exit code. JSON output formats get a JSON error.
     pub(crate) fn report(&self, format: Option<OutputFormat>) -> ExitCode {
         match format {
-            Some(OutputFormat::Json | OutputFormat::Ndjson) => eprintln!("{}", self.document()),
-            Some(OutputFormat::Text | OutputFormat::Yaml) | None => eprintln!("{}", self.text()),
+            Some(OutputFormat::Json | OutputFormat::Ndjson) => {
+                print::error_json(&self.document().to_string());
+            }
+            Some(OutputFormat::Text | OutputFormat::Yaml) | None => print::error_line(&self.text()),
         }
         self.0.exit.into()
     }

@@ -97,7 +97,7 @@ impl CallArgs {
                 notice(globals, &saved);
             }
         } else if self.raw {
-            print::bytes_line(answer.raw_result().as_bytes());
+            print::json(answer.raw_result().as_str());
         } else if format == OutputFormat::Text {
             answer.print();
         } else {

@@ -160,11 +160,12 @@ impl ToolboxTree {
         let tools: Vec<&ToolView> = self.tools.iter().filter(is_own).collect();
         for (place, tool) in tools.iter().enumerate() {
             let branch = if place + 1 == tools.len() { "└" } else { "├" };
+            let signature = one_line(&tool.signature, usize::MAX);
             let _ = match detail {
                 LsDetail::Short => writeln!(text, "{trunk} {branch} {}", tool.name),
                 LsDetail::Long => match tool.annotations.label() {
-                    "" => writeln!(text, "{trunk} {branch} {}", tool.signature),
-                    word => writeln!(text, "{trunk} {branch} {}  {DIM}{word}{PLAIN}", tool.signature),
+                    "" => writeln!(text, "{trunk} {branch} {signature}"),
+                    word => writeln!(text, "{trunk} {branch} {signature}  {DIM}{word}{PLAIN}"),
                 },
             };
         }

@@ -78,12 +78,12 @@ fn text(tools: &[ToolView]) -> String {
             last = Some(place);
         }
         let word = tool.annotations.label();
-        let _ = write!(text, "  {}", tool.signature);
+        let _ = write!(text, "  {}", one_line(&tool.signature, usize::MAX));
         if !word.is_empty() {
             let _ = write!(text, "  {DIM}{word}{PLAIN}");
         }
         for tag in &tool.tags {
-            let _ = write!(text, "  {DIM}#{tag}{PLAIN}");
+            let _ = write!(text, "  {DIM}#{}{PLAIN}", one_line(tag, MAX_CHARACTERS));
         }
         text.push('\n');
         let description = one_line(&tool.description, MAX_CHARACTERS);

@@ -19,5 +19,6 @@ mod openapi;
 mod reloads;
 mod rest;
 mod tasks;
+mod terminal;
 mod threads;
 mod toolboxes;
