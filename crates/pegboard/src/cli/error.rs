@@ -211,6 +211,11 @@ impl CliError {
         self.0.exit == ExitReason::Interrupted
     }
 
+    /// Returns `true` if the named item does not exist.
+    pub(crate) fn is_not_found(&self) -> bool {
+        self.0.exit == ExitReason::NotFound
+    }
+
     /// Returns `true` if the error has this kind.
     pub(crate) fn is_kind(&self, kind: ErrorKind) -> bool {
         self.0.code == kind.as_str()

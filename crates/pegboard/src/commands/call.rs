@@ -121,7 +121,7 @@ impl CallArgs {
 
 /// Fetches a tool with its schemas. Waits for the servers that the name may refer to.
 pub(super) async fn describe(api: &ApiClient, name: &str) -> Result<ToolView, CliError> {
-    let response = api.get(&ApiPath::new(&["tool"]).with("name", &name)).await?;
+    let response = api.post(&ApiPath::new(&["tool"]), &RawJson::from(json!({"name": name}))).await?;
     view(&response, "tool")
 }
 

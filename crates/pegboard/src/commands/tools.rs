@@ -37,16 +37,15 @@ pub(crate) struct ToolsArgs {
 impl ToolsArgs {
     pub(crate) async fn run(&self, globals: &Globals, api: &ApiClient) -> Result<ExitCode, CliError> {
         let query = self.query.join(" ");
-        let mut address = ApiPath::new(&["tools"])
+        let address = ApiPath::new(&["tools"])
             .with("query", &query)
             .with_some("toolbox", self.toolbox.as_ref())
             .with_some("tag", self.tag.as_ref())
             .with("limit", &self.limit)
             .with("schema", &self.schema);
-        if api.is_in_process() {
-            address = address.with("open", &true);
-        }
-        let found = Spinner::new(globals, "Starting servers").during(api.get(&address)).await?;
+        let spinner = Spinner::new(globals, "Starting servers");
+        spinner.during(api.start_servers(self.toolbox.as_deref())).await?;
+        let found = spinner.during(api.get(&address)).await?;
         let tools: Vec<ToolView> = view(&found, "tools")?;
         let format = globals.data_format();
         match format {
