@@ -218,7 +218,7 @@ pub fn router(api: &Api, scope: ApiScope, options: &HttpServerOptions) -> Router
 /// Rejects requests with a foreign `Host` or `Origin` header.
 async fn guard(State(state): State<Arc<ApiState>>, request: Request, next: Next) -> Response {
     match check_host_and_origin(request.headers(), request.uri(), &state.options) {
-        Ok(()) => next.run(request).await,
+        Ok(_) => next.run(request).await,
         Err(rejection) => ApiProblem::from(rejection).into_response(),
     }
 }

@@ -12,6 +12,7 @@ use pegboard::telemetry::Telemetry;
 use crate::cli::style::{BOLD, GREEN, PLAIN, RED, TextStyle};
 use crate::cli::{CliError, Globals, OutputFormat, print};
 use crate::commands::serve::DEFAULT_ADDRESS;
+use crate::commands::serve::access::AdmittedClients;
 use crate::paths;
 use endpoint::DemoEndpoint;
 use tour::AfterTour;
@@ -57,18 +58,23 @@ pub(crate) struct DemoArgs {
 impl DemoArgs {
     /// Runs all checks in order and prints the report.
     pub(crate) async fn run(self, globals: &Globals, telemetry: &Telemetry) -> Result<ExitCode, CliError> {
-        let demo_endpoint = if self.keep { Some(DemoEndpoint::open(self.http).await?) } else { None };
+        let state = paths::state_dir(globals.state.as_deref());
+        let demo_endpoint = if self.keep {
+            let access = AdmittedClients::own_user(state.as_deref())?;
+            Some((DemoEndpoint::open(self.http).await?, access))
+        } else {
+            None
+        };
         let started = Instant::now();
         let mut checks = DemoChecks::default();
         library::run(&mut checks).await;
         let afterwards = if self.keep { AfterTour::KeepRunning } else { AfterTour::ShutDown };
         let app = tour::run(&mut checks, telemetry, afterwards).await;
-        let endpoint = demo_endpoint.as_ref().map(DemoEndpoint::url);
+        let endpoint = demo_endpoint.as_ref().map(|(endpoint, _)| endpoint.url());
         let report = DemoReport { checks: checks.list, endpoint, duration: started.elapsed() };
         print::document(globals.format_or(OutputFormat::Text), &report.document(), || report.text());
-        if let (Some(demo_endpoint), Some(app)) = (demo_endpoint, app) {
-            let state = paths::state_dir(globals.state.as_deref());
-            demo_endpoint.serve(&app, state.as_deref()).await?;
+        if let (Some((demo_endpoint, access)), Some(app)) = (demo_endpoint, app) {
+            demo_endpoint.serve(&app, state.as_deref(), &access).await?;
         }
         Ok(report.exit_code())
     }

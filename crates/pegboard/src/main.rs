@@ -21,6 +21,7 @@ mod demo;
 mod environment;
 mod onboarding;
 mod paths;
+mod token_file;
 
 /// Time that blocking work may take to finish after the async work is done.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);

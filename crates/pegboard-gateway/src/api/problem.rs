@@ -13,7 +13,7 @@ use pegboard_wire::http::server::HttpRejection;
 use serde::{Deserialize, Serialize};
 
 use super::stream::json_response;
-use crate::token::MISSING_TOKEN;
+use crate::access::MISSING_TOKEN;
 
 /// Maximum number of suggested names.
 const MAX_SUGGESTIONS: usize = 3;

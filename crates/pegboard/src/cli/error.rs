@@ -211,6 +211,11 @@ impl CliError {
         self.0.exit == ExitReason::Interrupted
     }
 
+    /// Message in one line.
+    pub(crate) fn message(&self) -> &str {
+        &self.0.message
+    }
+
     /// Returns `true` if the named item does not exist.
     pub(crate) fn is_not_found(&self) -> bool {
         self.0.exit == ExitReason::NotFound

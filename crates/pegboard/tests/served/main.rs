@@ -16,6 +16,7 @@ mod guards;
 mod lifecycle;
 mod load;
 mod openapi;
+mod other_users;
 mod reloads;
 mod rest;
 mod tasks;
