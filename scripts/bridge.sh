@@ -38,7 +38,7 @@ cat >"$home/pegboard.json" <<END
 }
 END
 
-start gateway "$pegboard" serve "$home/pegboard.json" --http 127.0.0.1:0 --no-watch
+start gateway "$pegboard" serve "$home/pegboard.json" --http 127.0.0.1:0 --open --no-watch
 says_ready() { grep -q '^Ready ' "$home/log/gateway"; }
 wait_for says_ready
 url=$(grep -om1 'http://[^ ]*/mcp' "$home/log/gateway")

@@ -56,7 +56,7 @@ for era in session stateless; do
         "$built/pegboard-testkit" client-stdio --era "$era" "${calls[@]}" "${serve[@]}" --stdio --profile flat
 done
 
-start pegboard-http "${serve[@]}" --http 127.0.0.1:0
+start pegboard-http "${serve[@]}" --http 127.0.0.1:0 --open
 says_ready() { grep -q '^Ready ' "$home/log/pegboard-http"; }
 wait_for says_ready
 url=$(grep -om1 'http://[^ ]*/mcp' "$home/log/pegboard-http")

@@ -134,7 +134,7 @@ programs = []
 try:
     addresses = {era: started([testkit, "http", "0", "--era", era], r"http://\S+/mcp") for era in SETS}
     (home / "grid.json").write_text(json.dumps(configuration(addresses)))
-    serve = [pegboard, "serve", str(home / "grid.json"), "--http", "127.0.0.1:0"]
+    serve = [pegboard, "serve", str(home / "grid.json"), "--http", "127.0.0.1:0", "--open"]
     gateway = started(serve, r"http://\S+/mcp", env={**os.environ, "PEGBOARD_STATE": str(home / "state")})
 
     cells = [(client, server, transport) for client in SETS for server in SETS for transport in TRANSPORTS[server]]

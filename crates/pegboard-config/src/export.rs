@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use pegboard_core::settings::mcp::Secret;
+use serde_json::{Value, json};
 
 use crate::clients::KnownClient;
 use crate::config_file::ConfigFileError;
@@ -16,6 +17,7 @@ use crate::source::ConfigFormat;
 pub const SERVER_NAME: &str = "pegboard";
 
 /// Way in which clients connect to Pegboard.
+#[derive(Clone, Debug)]
 pub enum ServeTarget {
     /// They start a program.
     Program {
@@ -25,7 +27,12 @@ pub enum ServeTarget {
         args: Vec<String>,
     },
     /// They connect to a URL.
-    Url(String),
+    Url {
+        /// URL of the endpoint.
+        url: String,
+        /// Token that they send.
+        token: Option<Secret>,
+    },
 }
 
 /// Entry of a client's file.
@@ -54,7 +61,7 @@ pub struct ExpandedServers {
 /// # let folder = tempfile::tempdir()?;
 /// # let path = folder.path().join("mcp.json");
 /// let cursor = find_client("cursor").unwrap();
-/// let target = ServeTarget::Url("http://127.0.0.1:7332/mcp".to_owned());
+/// let target = ServeTarget::Url { url: "http://127.0.0.1:7332/mcp".to_owned(), token: None };
 /// let mut file = ClientConfigFile::open(cursor, &path)?;
 /// file.register(&[ClientEntry::pegboard(cursor, &target)?])?;
 /// assert!(file.change().has_effect());
@@ -74,18 +81,42 @@ impl ServeTarget {
     pub fn entry_for(&self, client: &KnownClient) -> Result<Value, ConfigFileError> {
         match self {
             Self::Program { command, args } => Ok(client.entry_for_program(SERVER_NAME, command, args)),
-            Self::Url(url) => client
-                .entry_for_url(SERVER_NAME, url)
-                .ok_or_else(|| ConfigFileError::NoUrlSupport { client: client.title().to_owned() }),
+            Self::Url { url, token } => Self::url_entry(client, url, token.as_ref().map(Secret::reveal)),
         }
+    }
+
+    /// Returns the same without the token, for files that users share.
+    #[must_use]
+    pub fn without_token(&self) -> Self {
+        match self {
+            Self::Url { url, .. } => Self::Url { url: url.clone(), token: None },
+            program @ Self::Program { .. } => program.clone(),
+        }
+    }
+
+    /// Same as [`entry_for`](Self::entry_for), with the token redacted.
+    fn redacted_entry_for(&self, client: &KnownClient) -> Result<Value, ConfigFileError> {
+        match self {
+            Self::Url { url, token: Some(_) } => Self::url_entry(client, url, Some("***")),
+            Self::Program { .. } | Self::Url { token: None, .. } => self.entry_for(client),
+        }
+    }
+
+    fn url_entry(client: &KnownClient, url: &str, token: Option<&str>) -> Result<Value, ConfigFileError> {
+        let mut server = json!({"url": url});
+        if let Some(token) = token {
+            server["headers"] = json!({"Authorization": format!("Bearer {token}")});
+        }
+        let entry = client.export_entry(SERVER_NAME, &server);
+        entry.map_err(|_| ConfigFileError::NoUrlSupport { client: client.title().to_owned() })
     }
 }
 
 impl ClientEntry {
     /// Creates the entry of Pegboard.
     pub fn pegboard(client: &KnownClient, target: &ServeTarget) -> Result<Self, ConfigFileError> {
-        let value = target.entry_for(client)?;
-        Ok(Self { name: SERVER_NAME.to_owned(), redacted: value.clone(), value })
+        let (value, redacted) = (target.entry_for(client)?, target.redacted_entry_for(client)?);
+        Ok(Self { name: SERVER_NAME.to_owned(), value, redacted })
     }
 }
 

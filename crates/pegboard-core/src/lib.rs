@@ -47,6 +47,7 @@ pub mod model;
 pub mod outcome;
 pub mod output;
 pub mod owner;
+pub mod printable;
 pub mod projection;
 pub mod provider;
 pub mod recorder;

@@ -172,13 +172,14 @@ pub fn router(api: &Api, scope: ApiScope, options: &HttpServerOptions) -> Router
         .route("/", get(overview::paths))
         .route("/status", get(overview::status))
         .route("/toolboxes", get(overview::toolboxes))
+        .route("/toolboxes/open", post(tools::open))
         .route("/queues", get(overview::queues))
         .route("/metrics", get(overview::metrics))
         .route("/servers", get(servers::list))
         .route("/servers/{toolbox}/{server}/open", post(servers::open))
         .route("/servers/{toolbox}/{server}/logs", get(logs::read))
         .route("/tools", get(tools::list))
-        .route("/tool", get(tools::one))
+        .route("/tool", get(tools::known).post(tools::find))
         .route("/calls", get(calls::list).post(calls::start))
         .route("/calls/{call}", delete(calls::cancel))
         .route("/calls/{call}/answers", post(calls::answer))
@@ -205,7 +206,7 @@ pub fn router(api: &Api, scope: ApiScope, options: &HttpServerOptions) -> Router
 /// Rejects requests with a foreign `Host` or `Origin` header.
 async fn guard(State(state): State<Arc<ApiState>>, request: Request, next: Next) -> Response {
     match check_host_and_origin(request.headers(), request.uri(), &state.options) {
-        Ok(()) => next.run(request).await,
+        Ok(_) => next.run(request).await,
         Err(rejection) => ApiProblem::from(rejection).into_response(),
     }
 }

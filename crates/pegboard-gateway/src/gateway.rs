@@ -69,7 +69,7 @@ impl ProfileViews {
         settings: &GatewaySettings,
         toolboxes: &BTreeSet<ToolboxName>,
     ) -> Result<Self, ProfileError> {
-        let GatewaySettings { expose, pinned, transparent, corrections, profiles, listed } = settings;
+        let GatewaySettings { expose, pinned, transparent, corrections, profiles, listed, .. } = settings;
         let view = |name: &str, profile: &Profile| {
             ProfileView::resolve(profile, listed, toolboxes)
                 .map_err(|toolbox| ProfileError::Toolbox { profile: name.to_owned(), toolbox })

@@ -3,7 +3,7 @@
 //! From the outside in:
 //!
 //! - [`api`]: the HTTP API under `/api/`, as plain JSON, for people and programs;
-//! - [`serve`]: serves a gateway over stdio and HTTP; [`token`]: bearer token authentication for HTTP;
+//! - [`serve`]: serves a gateway over stdio and HTTP; [`access`]: the clients that may use it;
 //! - [`Gateway`]: a runtime and the profiles that clients may choose from;
 //! - `profile_service`: one profile as an MCP service, for clients of both eras;
 //! - `surface`: the tools that a profile lists and the meaning of a call, one file per surface;
@@ -13,6 +13,7 @@
 //! - `resource_index` and `resources`: prompts, resources, completions and subscriptions;
 //! - `client_request`: one client request, forwarded to the runtime and answered.
 
+pub mod access;
 mod agents;
 pub mod api;
 mod catalogue_memo;
@@ -31,7 +32,6 @@ mod server_subscribers;
 mod sessions;
 mod surface;
 mod tasks;
-pub mod token;
 mod warmup;
 
 pub use gateway::{Gateway, ProfileError, ProfileViews};

@@ -10,7 +10,10 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, any_service};
 use parking_lot::Mutex;
-use pegboard_wire::http::server::{DirectRoutes, HttpApplication, HttpServerEndpoint, HttpServerOptions};
+use pegboard_wire::http::server::{
+    DirectRoutes, HttpApplication, HttpServerEndpoint, HttpServerOptions, ServedConnection,
+    check_host_and_origin,
+};
 use pegboard_wire::http::{self, legacy_server};
 use pegboard_wire::link::InputLimits;
 use pegboard_wire::server::ServiceServer;
@@ -110,7 +113,12 @@ struct ProfileRoutes {
 }
 
 impl DirectRoutes for ProfileRoutes {
-    fn find(&self, uri: &Uri, _headers: &HeaderMap) -> Option<HttpServerEndpoint> {
+    fn find(
+        &self,
+        uri: &Uri,
+        _headers: &HeaderMap,
+        _connection: &ServedConnection,
+    ) -> Option<HttpServerEndpoint> {
         match uri.path().strip_prefix("/mcp")? {
             "" => Some(self.default.clone()),
             path => self.with_route(path.strip_prefix('/')?, |route| route.endpoint.clone()),
@@ -121,6 +129,10 @@ impl DirectRoutes for ProfileRoutes {
 impl ProfileRoutes {
     /// Dispatches a request to the profile in its path.
     async fn dispatch(&self, path: &str, request: Request) -> Response {
+        // The answer to a wrong path lists all profiles.
+        if let Err(rejection) = check_host_and_origin(request.headers(), request.uri(), &self.options) {
+            return rejection.into_response();
+        }
         let profile = path.split('/').next().unwrap_or_default();
         match self.with_route(profile, |route| any_service(route.router.clone())) {
             Some(route) => route.call(request, ()).await,

@@ -24,6 +24,7 @@ use tokio::sync::{SetOnce, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 pub use self::command::{CommandSpec, GracePeriods, SpawnError, SupervisorCommand};
+pub use self::environment::is_inherited_name;
 pub use self::exit::ProcessExit;
 pub use self::stdio::{Stdin, Stdout};
 #[cfg(unix)]

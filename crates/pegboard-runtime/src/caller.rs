@@ -233,7 +233,8 @@ impl Caller {
         }
     }
 
-    fn find_known_tool(&self, tool: &ToolRef) -> Result<Arc<CatalogueTool>, CallError> {
+    /// Returns a tool of the current catalogue; starts nothing.
+    pub fn find_known_tool(&self, tool: &ToolRef) -> Result<Arc<CatalogueTool>, CallError> {
         let shared = self.shared();
         let snapshot = shared.catalogue.load();
         match tool {

@@ -20,6 +20,7 @@ use tokio::net::TcpListener;
 use crate::echo_server::echo_server;
 use crate::explorer::{ExplorePlan, ServerTarget};
 use crate::fixture::Fixture;
+use crate::hostile_text::hostile_text_server;
 use crate::model_server::{self, Script};
 use crate::{explorer, serve};
 #[cfg(unix)]
@@ -36,7 +37,7 @@ const MEASURED_ROUNDS: usize = 9;
 const USAGE: &str = "usage: pegboard-testkit stdio [--era session|stateless] | http PORT [--era session|stateless] | client-scenarios
      | client URL | client-sse URL | client-ws URL | client-stdio PROGRAM ARGUMENT…
      | scripted NAME TOOLS SOCKET | hostile MODE | hostile-http MODE [PORT] | measure-start GATEWAY | measure-commands GATEWAY
-     | measure-calls GATEWAY BASELINE [--update REASON] [SCENARIO]… | echo-server | model-server PORT SCRIPT
+     | measure-calls GATEWAY BASELINE [--update REASON] [SCENARIO]… | echo-server | hostile-text | model-server PORT SCRIPT
 Options of the `client…` commands, before the URL or program:
   --era session|stateless   use this era instead of negotiating it
   --call TOOL ARGUMENTS     call this tool with JSON arguments; may be repeated";
@@ -103,6 +104,7 @@ async fn run(arguments: &[&str]) -> Result<()> {
             model_server::serve(listener, script).await
         }
         ["echo-server"] => serve_stdio(echo_server(0)).await,
+        ["hostile-text"] => serve_stdio(hostile_text_server()).await,
         #[cfg(unix)]
         ["measure-calls", gateway, file, "--update", reason, names @ ..] => {
             call_cost::update(gateway.as_ref(), file.as_ref(), reason, names).await

@@ -7,6 +7,7 @@ pub mod explorer;
 pub mod fixture;
 #[cfg(unix)]
 pub mod hostile;
+pub mod hostile_text;
 #[cfg(unix)]
 pub mod measure;
 pub mod model_server;

@@ -11,7 +11,7 @@ use pegboard::json::RawJson;
 use pegboard::telemetry::Telemetry;
 use pegboard::wiring::App;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tower::ServiceExt;
 
 use crate::cli::{CliError, ExitReason, Globals};
@@ -125,6 +125,19 @@ impl ApiClient {
             #[cfg(unix)]
             ApiBackend::Running(_) => None,
             ApiBackend::InProcess(gateway) => Some(gateway.app()),
+        }
+    }
+
+    /// Starts the servers of a toolbox, or of all, if the gateway was just started in this process. An unknown toolbox
+    /// has no servers.
+    pub(crate) async fn start_servers(&self, toolbox: Option<&str>) -> Result<(), CliError> {
+        if !self.is_in_process() {
+            return Ok(());
+        }
+        let request = toolbox.map_or_else(|| json!({}), |toolbox| json!({"toolbox": toolbox}));
+        match self.post(&ApiPath::new(&["toolboxes", "open"]), &request.into()).await {
+            Err(failure) if failure.is_not_found() => Ok(()),
+            started => started.map(|_| ()),
         }
     }
 

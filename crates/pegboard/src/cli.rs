@@ -15,6 +15,7 @@ pub(crate) mod format;
 pub(crate) mod print;
 pub(crate) mod prompt;
 pub(crate) mod spinner;
+pub(crate) mod style;
 
 pub(crate) use error::{CliError, ExitReason};
 
@@ -136,6 +137,6 @@ impl Globals {
 /// Prints a line that is not a result to standard error, unless `--quiet` is set.
 pub(crate) fn notice(globals: &Globals, text: &str) {
     if !globals.quiet {
-        anstream::eprintln!("{text}");
+        print::error_line(text);
     }
 }

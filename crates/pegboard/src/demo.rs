@@ -1,6 +1,6 @@
 //! The demo: a tour of the features through a real MCP endpoint, one line per check.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -9,8 +9,10 @@ use clap::Args;
 use pegboard::prelude::*;
 use pegboard::telemetry::Telemetry;
 
+use crate::cli::style::{BOLD, GREEN, PLAIN, RED, TextStyle};
 use crate::cli::{CliError, Globals, OutputFormat, print};
 use crate::commands::serve::DEFAULT_ADDRESS;
+use crate::commands::serve::access::AdmittedClients;
 use crate::paths;
 use endpoint::DemoEndpoint;
 use tour::AfterTour;
@@ -29,8 +31,18 @@ type BoxFuture<T> = std::pin::Pin<Box<dyn Future<Output = T> + Send>>;
 const NEXT: &str = "Next: pegboard import · pegboard serve · pegboard demo --keep";
 
 /// Marks of passed and failed checks.
-const GOOD: &str = "\u{1b}[32m✓\u{1b}[0m";
-const BAD: &str = "\u{1b}[31m✗\u{1b}[0m";
+const GOOD: DemoMark = DemoMark(GREEN, '✓');
+const BAD: DemoMark = DemoMark(RED, '✗');
+
+/// Colored character.
+#[derive(Clone, Copy)]
+struct DemoMark(TextStyle, char);
+
+impl fmt::Display for DemoMark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}{PLAIN}", self.0, self.1)
+    }
+}
 
 /// Arguments of `pegboard demo`.
 #[derive(Args)]
@@ -46,18 +58,23 @@ pub(crate) struct DemoArgs {
 impl DemoArgs {
     /// Runs all checks in order and prints the report.
     pub(crate) async fn run(self, globals: &Globals, telemetry: &Telemetry) -> Result<ExitCode, CliError> {
-        let demo_endpoint = if self.keep { Some(DemoEndpoint::open(self.http).await?) } else { None };
+        let state = paths::state_dir(globals.state.as_deref());
+        let demo_endpoint = if self.keep {
+            let access = AdmittedClients::own_user(state.as_deref())?;
+            Some((DemoEndpoint::open(self.http).await?, access))
+        } else {
+            None
+        };
         let started = Instant::now();
         let mut checks = DemoChecks::default();
         library::run(&mut checks).await;
         let afterwards = if self.keep { AfterTour::KeepRunning } else { AfterTour::ShutDown };
         let app = tour::run(&mut checks, telemetry, afterwards).await;
-        let endpoint = demo_endpoint.as_ref().map(DemoEndpoint::url);
+        let endpoint = demo_endpoint.as_ref().map(|(endpoint, _)| endpoint.url());
         let report = DemoReport { checks: checks.list, endpoint, duration: started.elapsed() };
         print::document(globals.format_or(OutputFormat::Text), &report.document(), || report.text());
-        if let (Some(demo_endpoint), Some(app)) = (demo_endpoint, app) {
-            let state = paths::state_dir(globals.state.as_deref());
-            demo_endpoint.serve(&app, state.as_deref()).await?;
+        if let (Some((demo_endpoint, access)), Some(app)) = (demo_endpoint, app) {
+            demo_endpoint.serve(&app, state.as_deref(), &access).await?;
         }
         Ok(report.exit_code())
     }
@@ -123,7 +140,7 @@ impl DemoReport {
         for check in &self.checks {
             if check.part != part {
                 part = check.part;
-                let _ = writeln!(text, "\u{1b}[1m{part}\u{1b}[0m");
+                let _ = writeln!(text, "{BOLD}{part}{PLAIN}");
             }
             let (mark, line) = match &check.result {
                 Ok(line) => (GOOD, line.clone()),

@@ -18,8 +18,10 @@ mod api_client;
 mod cli;
 mod commands;
 mod demo;
+mod environment;
 mod onboarding;
 mod paths;
+mod token_file;
 
 /// Time that blocking work may take to finish after the async work is done.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
@@ -101,6 +103,15 @@ enum Command {
 }
 
 impl Command {
+    /// Returns `true` if a program started by the command inherits its environment.
+    fn passes_environment_on(&self) -> bool {
+        match self {
+            #[cfg(unix)]
+            Self::Supervise { .. } => true,
+            _ => false,
+        }
+    }
+
     /// Returns `true` if the command waits for a gateway, a server or a model, so that `--timeout` applies.
     fn accepts_timeout(&self) -> bool {
         matches!(
@@ -118,6 +129,11 @@ enum AgentCommand {
 
 fn main() -> ExitCode {
     let Cli { globals, command } = Cli::try_parse().unwrap_or_else(|error| exit_with_parse_error(&error));
+    if command.passes_environment_on() {
+        environment::forbid_inspection();
+    } else {
+        environment::seal();
+    }
     globals.apply_color_choice();
     let globals = &globals;
     if globals.timeout.is_some() && !command.accepts_timeout() {

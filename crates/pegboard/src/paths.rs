@@ -9,8 +9,14 @@ use pegboard::config::{self, Configuration, ConfigurationError, Layers, SourceSp
 use pegboard::telemetry::write_stderr;
 
 use crate::cli::{CliError, Globals};
+use crate::environment;
 
+#[cfg(unix)]
+mod private_dir;
 mod probe;
+
+#[cfg(unix)]
+pub(crate) use private_dir::PrivateDir;
 
 /// Maximum length of a socket's path, and the part of it that depends on the process id.
 #[cfg(unix)]
@@ -20,7 +26,7 @@ const MAX_SOCKET_NAME_BYTES: usize = "/4294967295.sock".len();
 
 /// Reads an environment variable of this process.
 pub(crate) fn env_var(name: &str) -> Option<String> {
-    std::env::var(name).ok()
+    environment::var(name)
 }
 
 /// Working directory.
@@ -111,7 +117,7 @@ impl ConfigSelection {
         }
         let texts =
             |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
-        let layers = layers.environment(std::env::vars_os().filter_map(texts));
+        let layers = layers.environment(environment::vars_os().filter_map(texts));
         Ok(self.settings.iter().fold(layers, |layers, setting| layers.set(setting.clone())))
     }
 
@@ -195,7 +201,8 @@ pub(crate) fn print_problems(configuration: &Configuration) {
 
 /// State directory: the given one, `PEGBOARD_STATE`, or the default of this user.
 pub(crate) fn state_dir(named: Option<&Path>) -> Option<PathBuf> {
-    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let variable =
+        |name: &str| environment::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let base_dir = || {
         if cfg!(windows) {
             return variable("LOCALAPPDATA");
@@ -209,21 +216,22 @@ pub(crate) fn state_dir(named: Option<&Path>) -> Option<PathBuf> {
 /// Directory with the API sockets of running gateways, one per process id.
 ///
 /// It is inside the state directory, unless that makes the socket path too long; then it is in the user's
-/// runtime directory.
+/// runtime directory, or in one of this user below the temporary directory, where others may have been first.
 #[cfg(unix)]
-pub(crate) fn socket_dir(state: &Path) -> PathBuf {
+pub(crate) fn socket_dir(state: &Path) -> PrivateDir {
     use std::hash::{DefaultHasher, Hash, Hasher};
 
     let default_dir = state.join("run");
     if default_dir.as_os_str().len() + MAX_SOCKET_NAME_BYTES <= MAX_SOCKET_BYTES {
-        return default_dir;
+        return PrivateDir::new(default_dir);
     }
     let mut hasher = DefaultHasher::new();
     state.hash(&mut hasher);
-    let runtime_dir =
-        std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty()).map(PathBuf::from);
-    let runtime_dir = runtime_dir.unwrap_or_else(|| {
-        std::env::temp_dir().join(format!("pegboard-{}", rustix::process::getuid().as_raw()))
-    });
-    runtime_dir.join(format!("pegboard-{:016x}", hasher.finish()))
+    let name = format!("pegboard-{:016x}", hasher.finish());
+    let runtime_dir = environment::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty());
+    if let Some(runtime_dir) = runtime_dir {
+        return PrivateDir::new(PathBuf::from(runtime_dir).join(name));
+    }
+    let user = rustix::process::geteuid().as_raw();
+    PrivateDir::below(std::env::temp_dir().join(format!("pegboard-{user}")), &name)
 }

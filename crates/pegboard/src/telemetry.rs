@@ -99,6 +99,7 @@ impl Default for TelemetryOptions {
 impl TelemetryOptions {
     /// Reads options from the environment: `PEGBOARD_LOG`, `PEGBOARD_LOG_FORMAT`,
     /// `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` and `OTEL_SERVICE_NAME`.
+    #[expect(clippy::disallowed_methods, reason = "for programs that do not overwrite their environment")]
     pub fn from_environment() -> Result<Self, Error> {
         Self::from_variables(|name| std::env::var(name).ok())
     }
@@ -228,7 +229,7 @@ impl Telemetry {
         let targets: Targets = filter.parse().map_err(|error: tracing_subscriber::filter::ParseError| {
             Error::Filter { text: filter.clone(), reason: error.to_string() }
         })?;
-        let sink = LogSink::new(sink);
+        let sink = LogSink::new(sink, format);
         let own = ResourceInfo { service_name, labels, ratio: traces_ratio };
         let exporter = traces_endpoint.map(|endpoint| Exporter::new(&endpoint, own)).transpose()?;
         let mut layers = vec![log_layer(format, targets, sink.clone())];

@@ -84,6 +84,7 @@ pub(crate) fn read(reader: &mut ConfigReader<'_>, root: &Node, configuration: &m
     let listed = configuration.toolboxes.iter().filter(|(_, toolbox)| toolbox.expose == Expose::Flat);
     configuration.gateway.listed = listed.map(|(name, _)| name.clone()).collect();
     check_profiles(reader, &gateway, &key_path, configuration);
+    check_allowed(reader, &gateway, &key_path);
 }
 
 /// Returns `true` if the file is recognizably a configuration. Otherwise adds an error.
@@ -358,6 +359,32 @@ pub(super) fn check_range(
         let message = format!("expected a number from {least} to {most}, not {number}");
         reader.error(found.span, &key_path.key(key), message, None);
     }
+}
+
+/// Checks that allowed hosts and origins have the form in which requests name them.
+fn check_allowed(reader: &mut ConfigReader<'_>, gateway: &Node, key_path: &KeyPath) {
+    let is_host = |text: &str| {
+        !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
+    };
+    let is_origin = |text: &str| {
+        let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+        rest.is_some_and(|rest| match rest.split_once(':') {
+            Some((host, port)) => is_host(host) && port.parse::<u16>().is_ok(),
+            None => is_host(rest),
+        })
+    };
+    let mut check = |key: &str, is_valid: &dyn Fn(&str) -> bool, message: &str, help: &str| {
+        let Some(Value::List(items)) = gateway.get(key).map(|list| &list.value) else { return };
+        for (index, item) in items.iter().enumerate() {
+            let Value::Text(text) = &item.value else { continue };
+            if !is_valid(text) {
+                let key_path = key_path.key(key).segment(KeySegment::Index(index));
+                reader.error(item.span, &key_path, message, Some(help.to_owned()));
+            }
+        }
+    };
+    check("allowedHosts", &is_host, "expected a host name", "without scheme and port: tools.example.com");
+    check("allowedOrigins", &is_origin, "expected an origin", "without a path: http://localhost:3000");
 }
 
 /// Checks that all toolboxes referenced by profiles exist.

@@ -45,6 +45,8 @@ impl Import<'_> {
                 self.items.iter().filter(|item| is_ours(item) && !is_used_elsewhere(item)).collect();
             if !items.is_empty() {
                 let file = ClientConfigFile::open(client, &source.inventory.path)?;
+                let is_shared = client.project_paths(folder).iter().any(|shared| real(shared) == path);
+                let target = if is_shared { &target.without_token() } else { target };
                 all.push(take_over_file(file, &items, local, target)?);
             }
         }

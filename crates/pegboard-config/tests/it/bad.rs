@@ -2,7 +2,7 @@
 
 use insta::assert_snapshot;
 
-use super::summarize_file;
+use super::{load_text, summarize_file};
 
 #[test]
 fn a_missing_comma_is_shown() {
@@ -440,4 +440,29 @@ fn a_chain_file_is_strict_whatever_its_name() {
          |                 ^^^^ unknown setting
       help: did you mean with?
     ");
+}
+
+#[test]
+fn allowed_hosts_and_origins_have_the_form_in_which_requests_name_them() {
+    let found = |key: &str, value: &str| {
+        let loaded = load_text("pegboard.yaml", &format!("{key}: ['{value}']\n"));
+        let problems = loaded.map_or_else(|error| error.problems().to_vec(), |loaded| loaded.problems);
+        problems.first().map(|problem| format!("{} {}", problem.path, problem.message))
+    };
+    for valid in ["tools.example.com", "nas", "a-1.example"] {
+        assert_eq!(found("allowedHosts", valid), None, "{valid}");
+    }
+    for invalid in ["*", "", "http://tools.example.com", "tools.example.com:7332", "a/b"] {
+        let problem = Some("allowedHosts[0] expected a host name".to_owned());
+        assert_eq!(found("allowedHosts", invalid), problem, "{invalid}");
+    }
+    for valid in ["http://localhost:3000", "https://app.example.com"] {
+        assert_eq!(found("allowedOrigins", valid), None, "{valid}");
+    }
+    for invalid in
+        ["*", "null", "localhost:3000", "http://localhost:3000/", "https://a@b", "ftp://a", "http://a:x"]
+    {
+        let problem = Some("allowedOrigins[0] expected an origin".to_owned());
+        assert_eq!(found("allowedOrigins", invalid), problem, "{invalid}");
+    }
 }

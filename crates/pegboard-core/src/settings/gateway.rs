@@ -32,6 +32,12 @@ pub struct GatewaySettings {
     pub corrections: bool,
     /// Profiles by name.
     pub profiles: IndexMap<String, Profile>,
+    /// Names under which HTTP clients reach the gateway, besides those of this machine: `tools.example.com`. They take
+    /// effect when the gateway starts.
+    pub allowed_hosts: Vec<String>,
+    /// Origins of web pages that may use the gateway: `https://app.example.com`, `http://localhost:3000`. They take
+    /// effect when the gateway starts.
+    pub allowed_origins: Vec<String>,
     /// Toolboxes that request to be listed in full where others are behind the meta tools.
     #[serde(skip)]
     pub listed: BTreeSet<ToolboxName>,

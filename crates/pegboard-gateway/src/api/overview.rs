@@ -14,9 +14,10 @@ use super::state::{ApiState, SharedApiState};
 use super::stream::{duration_millis, json_response, unix_millis};
 
 /// All routes of the API.
-const PATHS: [&str; 25] = [
+const PATHS: [&str; 27] = [
     "GET /api/status",
     "GET /api/toolboxes",
+    "POST /api/toolboxes/open",
     "GET /api/queues",
     "GET /api/metrics",
     "GET /api/servers",
@@ -24,6 +25,7 @@ const PATHS: [&str; 25] = [
     "GET /api/servers/{toolbox}/{server}/logs",
     "GET /api/tools",
     "GET /api/tool",
+    "POST /api/tool",
     "GET /api/calls",
     "POST /api/calls",
     "DELETE /api/calls/{call}",

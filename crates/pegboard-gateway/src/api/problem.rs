@@ -12,7 +12,7 @@ use pegboard_wire::http::server::HttpRejection;
 use serde::{Deserialize, Serialize};
 
 use super::stream::json_response;
-use crate::token::MISSING_TOKEN;
+use crate::access::MISSING_TOKEN;
 
 /// Body of an error response: `{"error": {"code": …, "message": …}}`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use axum::body::Body;
 use axum::extract::State;
+use axum::http::HeaderMap;
 use axum::response::Response;
 use futures_util::future::join_all;
 use pegboard_core::id::ServerName;
@@ -11,10 +13,10 @@ use pegboard_runtime::search::{MAX_HITS, SearchQuery};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::extract::QueryParams;
+use super::extract::{QueryParams, RequestBody};
 use super::problem::ApiProblem;
 use super::signature::signature;
-use super::state::{ApiState, SharedApiState};
+use super::state::SharedApiState;
 use super::stream::json_response;
 
 /// Default length of the list.
@@ -32,7 +34,6 @@ pub(super) struct ToolsQuery {
     tag: Option<String>,
     limit: usize,
     schema: bool,
-    open: bool,
 }
 
 impl Default for ToolsQuery {
@@ -44,7 +45,6 @@ impl Default for ToolsQuery {
             tag: None,
             limit: DEFAULT_LIMIT,
             schema: false,
-            open: false,
         }
     }
 }
@@ -64,9 +64,6 @@ pub(super) async fn list(
     State(state): SharedApiState,
     QueryParams(filter): QueryParams<ToolsQuery>,
 ) -> Result<Response, ApiProblem> {
-    if filter.open {
-        open_all(&state, filter.toolbox.as_deref()).await?;
-    }
     let snapshot = state.runtime()?.catalogue();
     let detail = if filter.schema { ToolDetail::Schemas } else { ToolDetail::Summary };
     let (tools, n_all): (Vec<Value>, usize) = if filter.query.trim().is_empty() {
@@ -105,23 +102,45 @@ pub(super) struct ToolNameQuery {
     name: String,
 }
 
-/// `GET /api/tool`
-pub(super) async fn one(
+/// `GET /api/tool`: a tool of the catalogue. Starts nothing.
+pub(super) async fn known(
     State(state): SharedApiState,
     QueryParams(params): QueryParams<ToolNameQuery>,
 ) -> Result<Response, ApiProblem> {
-    let tool = state.caller(None)?.find_tool(&params.name.into()).await?;
+    let tool = state.caller(None)?.find_known_tool(&params.name.into())?;
     Ok(json_response(json!({"tool": tool_json(&tool, ToolDetail::Schemas)})))
 }
 
-/// Starts the servers of one toolbox, or of all. A server that fails has no tools.
-async fn open_all(state: &ApiState, toolbox: Option<&str>) -> Result<(), ApiProblem> {
+/// `POST /api/tool`: any tool. Starts its server if needed.
+pub(super) async fn find(
+    State(state): SharedApiState,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, ApiProblem> {
+    let body = RequestBody::read(&state, &headers, body, &["name"]).await?;
+    let name: String = body.require("name", "the name of a tool")?;
+    let caller = state.caller(None)?;
+    let tool = caller.find_tool(&name.into()).await?;
+    Ok(json_response(json!({"tool": tool_json(&tool, ToolDetail::Schemas)})))
+}
+
+/// `POST /api/toolboxes/open`: starts the servers of one toolbox, or of all. A server that fails has no tools.
+pub(super) async fn open(
+    State(state): SharedApiState,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, ApiProblem> {
+    let body = RequestBody::read(&state, &headers, body, &["toolbox"]).await?;
+    let toolbox: Option<String> = body.get("toolbox", "the name of a toolbox")?;
     let toolboxes = state.runtime()?.toolboxes();
     let caller = state.caller(None)?;
     let names = toolboxes.iter().map(|known| known.name.as_str());
-    let names = names.filter(|name| toolbox.is_none_or(|toolbox| toolbox == *name));
-    join_all(names.map(|name| caller.open(name))).await;
-    Ok(())
+    let names = names.filter(|name| toolbox.as_ref().is_none_or(|toolbox| toolbox == *name));
+    let n_opened = join_all(names.map(|name| caller.open(name))).await.len();
+    match toolbox {
+        Some(unknown) if n_opened == 0 => Err(ApiProblem::not_found(format!("no toolbox '{unknown}'"))),
+        _ => Ok(json_response(json!({"toolboxes": n_opened}))),
+    }
 }
 
 /// Level of detail of a tool.

@@ -75,17 +75,28 @@ pub(super) fn build(
     variables
 }
 
+/// Returns `true` if programs inherit the variable with this name, unless its value contains a password or a function.
+pub fn is_inherited_name(name: &str) -> bool {
+    is_system_name(name) || is_one_of(name, NETWORK)
+}
+
 fn is_inherited(name: &OsStr, value: &OsStr) -> bool {
     let Some(name) = name.to_str() else { return false };
-    let is_one_of = |names: &[&str]| names.iter().any(|known| known.eq_ignore_ascii_case(name));
-    let is_system = if cfg!(windows) {
-        is_one_of(BASICS) || is_one_of(WINDOWS)
-    } else {
-        BASICS.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
-    };
     // A shell that reads an exported function would run it.
     let is_function = value.as_encoded_bytes().starts_with(b"()");
-    (is_system || (is_one_of(NETWORK) && !has_credentials(value))) && !is_function
+    (is_system_name(name) || (is_one_of(name, NETWORK) && !has_credentials(value))) && !is_function
+}
+
+fn is_system_name(name: &str) -> bool {
+    if cfg!(windows) {
+        is_one_of(name, BASICS) || is_one_of(name, WINDOWS)
+    } else {
+        BASICS.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+    }
+}
+
+fn is_one_of(name: &str, names: &[&str]) -> bool {
+    names.iter().any(|known| known.eq_ignore_ascii_case(name))
 }
 
 /// Returns `true` for a URL with user information, which may contain a password.

@@ -1,7 +1,6 @@
 //! Capture of a program's stderr.
 
 use std::collections::VecDeque;
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -189,39 +188,24 @@ pub(crate) fn printable(text: &str) -> String {
 
 /// Returns a line with control characters made visible. Colour codes are removed.
 fn printable_line(line: &str) -> String {
-    let mut output = String::with_capacity(line.len());
+    let mut plain = String::with_capacity(line.len());
     let mut rest = line;
-    while let Some(character) = rest.chars().next() {
-        if let Some(after) = strip_colour_code(rest) {
-            rest = after;
-            continue;
-        }
-        match character {
-            '\t' => output.push(character),
-            '\0'..='\x1f' => output.extend(char::from_u32(0x2400 + u32::from(character))),
-            '\x7f' => output.push('\u{2421}'),
-            _ if is_invisible(character) => {
-                write!(output, "{}", character.escape_unicode()).expect("writing to a String cannot fail");
-            }
-            _ => output.push(character),
-        }
-        rest = &rest[character.len_utf8()..];
+    while let Some(start) = rest.find('\x1b') {
+        let (before, code) = rest.split_at(start);
+        plain.push_str(before);
+        rest = strip_colour_code(code).unwrap_or_else(|| {
+            plain.push('\x1b');
+            &code[1..]
+        });
     }
-    output
+    plain.push_str(rest);
+    pegboard_core::printable::printable(&plain).into_owned()
 }
 
 /// Returns the text after a leading colour code, if there is one.
 fn strip_colour_code(text: &str) -> Option<&str> {
     let code = text.strip_prefix("\x1b[")?;
     code.trim_start_matches(|c: char| c.is_ascii_digit() || matches!(c, ';' | ':')).strip_prefix('m')
-}
-
-/// Returns `true` for characters that are invisible or change how others are displayed. Joiners are parts of
-/// words.
-fn is_invisible(character: char) -> bool {
-    character.is_control()
-        || matches!(character, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}'
-            | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 #[cfg(test)]

@@ -25,13 +25,16 @@ mod channel;
 mod host_check;
 mod listener;
 mod reply;
+mod served_connection;
 mod sessions;
 mod stateless;
 pub(crate) mod streams;
 mod threads;
 
+pub use host_check::AllowedOrigin;
 pub use listener::{DirectRoutes, HttpApplication, serve};
 pub use reply::{HttpReply, ReplyBody};
+pub use served_connection::{ServedConnection, can_identify_users};
 use sessions::Sessions;
 pub use threads::ServerThreads;
 
@@ -41,10 +44,11 @@ const BODY_TIMEOUT: Duration = Duration::from_mins(1);
 /// Settings of an HTTP endpoint.
 #[derive(Clone, Debug)]
 pub struct HttpServerOptions {
-    /// Allowed hosts, without ports, as protection against DNS rebinding. `*` allows any, for endpoints that
-    /// require a token.
+    /// Allowed hosts, without ports, as protection against DNS rebinding.
     pub allowed_hosts: Vec<String>,
-    /// Allowed origins of browsers, besides the allowed hosts.
+    /// Allows every IP address as a host, for endpoints that other machines reach. DNS rebinding needs a name.
+    pub allows_addresses: bool,
+    /// Allowed origins of web pages, besides those that this endpoint serves itself.
     pub allowed_origins: Vec<String>,
     /// Maximum body size in bytes.
     pub max_body: usize,
@@ -62,6 +66,7 @@ impl Default for HttpServerOptions {
     fn default() -> Self {
         Self {
             allowed_hosts: ["localhost", "127.0.0.1", "[::1]"].map(str::to_owned).to_vec(),
+            allows_addresses: false,
             allowed_origins: Vec::new(),
             max_body: crate::MAX_MESSAGE_BYTES,
             max_depth: crate::MAX_DEPTH,
@@ -107,16 +112,26 @@ impl HttpServerEndpoint {
         B: http_body::Body<Data = Bytes> + Unpin,
     {
         let endpoint = &*self.0;
-        if let Err(rejection) = host_check::check(request.headers(), request.uri(), &endpoint.options) {
-            return rejection.into();
-        }
+        let checked = host_check::check(request.headers(), request.uri(), &endpoint.options);
+        let origin = match checked {
+            Ok(origin) => origin,
+            Err(rejection) => return rejection.into(),
+        };
         let (parts, body) = request.into_parts();
-        match parts.method {
+        let preflight = origin.as_ref().and_then(|origin| origin.preflight(&parts.method, &parts.headers));
+        if let Some(preflight) = preflight {
+            return preflight;
+        }
+        let mut reply = match parts.method {
             Method::POST => endpoint.post(parts.headers, body).await,
             Method::GET => endpoint.sessions.get(&parts.headers),
             Method::DELETE => endpoint.sessions.delete(&parts.headers),
             _ => method_not_allowed(),
+        };
+        if let Some(origin) = origin {
+            origin.add_to(reply.headers_mut());
         }
+        reply
     }
 }
 
@@ -170,13 +185,13 @@ fn claimed_era(headers: &HeaderMap, request: &Request) -> Era {
     if is_named_alone { Era::Stateless } else { Era::claimed(request.params.as_ref()) }
 }
 
-/// Rejects a request with a disallowed host or origin. Other routes served beside an endpoint use the same
-/// check.
+/// Rejects a request with a disallowed host or origin, and returns the origin if it is another one that is allowed.
+/// Other routes served beside an endpoint use the same check.
 pub fn check_host_and_origin(
     headers: &HeaderMap,
     uri: &Uri,
     options: &HttpServerOptions,
-) -> Result<(), HttpRejection> {
+) -> Result<Option<AllowedOrigin>, HttpRejection> {
     host_check::check(headers, uri, options)
 }
 

@@ -12,6 +12,7 @@ use tokio::net::UnixStream;
 
 use super::{ApiBackend, ApiClient, ApiPath, gateway_gone};
 use crate::cli::CliError;
+use crate::paths::PrivateDir;
 
 /// Timeout for the status of a gateway.
 const STATUS_TIMEOUT: Duration = Duration::from_millis(500);
@@ -25,6 +26,11 @@ impl GatewaySocket {
     /// Sends a request on a new connection, which is cheap on a local socket.
     pub(super) async fn send(&self, request: Request<Body>) -> Result<Response<Body>, CliError> {
         let stream = UnixStream::connect(&self.0).await.map_err(|_| gateway_gone())?;
+        // The request may contain secrets.
+        if !stream.peer_cred().is_ok_and(|peer| peer.uid() == rustix::process::geteuid().as_raw()) {
+            let message = format!("{} is served by another user", self.0.display());
+            return Err(CliError::system(message).hint("remove it, then restart the gateway"));
+        }
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(|_| gateway_gone())?;
         // The connection task ends with the response.
@@ -35,9 +41,12 @@ impl GatewaySocket {
 
 /// Returns the newest gateway with a socket in this directory that serves the files `wanted`, or any gateway
 /// if there are none.
-pub(super) async fn find(folder: &Path, wanted: &[PathBuf]) -> Option<ApiClient> {
+pub(super) async fn find(folder: &PrivateDir, wanted: &[PathBuf]) -> Option<ApiClient> {
+    if !folder.is_private() {
+        return None;
+    }
     let wanted = canonical_paths(wanted.iter().map(PathBuf::as_path));
-    for path in newest_sockets(folder) {
+    for path in newest_sockets(folder.path()) {
         let api = ApiClient { backend: ApiBackend::Running(GatewaySocket(path)) };
         let status = ApiPath::new(&["status"]);
         // A gateway that does not answer is gone or stuck.

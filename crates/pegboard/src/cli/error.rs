@@ -4,7 +4,6 @@ use std::fmt::Write;
 use std::io;
 use std::process::ExitCode;
 
-use anstream::eprintln;
 use pegboard::config::backups::BackupError;
 use pegboard::config::edit::{EditError, WriteError};
 use pegboard::config::{ConfigFileError, ConfigProblem, ConfigurationError};
@@ -12,7 +11,7 @@ use pegboard::error::ErrorKind;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
-use super::{Globals, OutputFormat};
+use super::{Globals, OutputFormat, print};
 
 /// Reason for a nonzero exit. The codes are stable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -212,6 +211,16 @@ impl CliError {
         self.0.exit == ExitReason::Interrupted
     }
 
+    /// Message in one line.
+    pub(crate) fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// Returns `true` if the named item does not exist.
+    pub(crate) fn is_not_found(&self) -> bool {
+        self.0.exit == ExitReason::NotFound
+    }
+
     /// Returns `true` if the error has this kind.
     pub(crate) fn is_kind(&self, kind: ErrorKind) -> bool {
         self.0.code == kind.as_str()
@@ -241,8 +250,10 @@ impl CliError {
     /// Prints the error to standard error and returns the exit code. JSON output formats get a JSON error.
     pub(crate) fn report(&self, format: Option<OutputFormat>) -> ExitCode {
         match format {
-            Some(OutputFormat::Json | OutputFormat::Ndjson) => eprintln!("{}", self.document()),
-            Some(OutputFormat::Text | OutputFormat::Yaml) | None => eprintln!("{}", self.text()),
+            Some(OutputFormat::Json | OutputFormat::Ndjson) => {
+                print::error_json(&self.document().to_string());
+            }
+            Some(OutputFormat::Text | OutputFormat::Yaml) | None => print::error_line(&self.text()),
         }
         self.0.exit.into()
     }

@@ -2,18 +2,12 @@
 
 use std::time::Duration;
 
+use pegboard::printable::printable;
 use serde_json::Value;
 
-/// Dim text. Color codes are stripped where colors are off.
-pub(crate) const DIM: &str = "\u{1b}[2m";
-/// Bold text.
-pub(crate) const BOLD: &str = "\u{1b}[1m";
-/// Success.
-pub(crate) const GREEN: &str = "\u{1b}[32m";
-/// Error.
-pub(crate) const RED: &str = "\u{1b}[31m";
-/// Default style.
-pub(crate) const PLAIN: &str = "\u{1b}[0m";
+use super::style;
+
+pub(crate) use super::style::{BOLD, DIM, GREEN, PLAIN, RED};
 
 /// Formats a duration: `412 ms`, `1.8 s`, `3 min 20 s`.
 pub(crate) fn format_millis(millis: u64) -> String {
@@ -82,17 +76,13 @@ pub(crate) fn seconds(waited: Duration) -> String {
     }
 }
 
-/// Sanitizes untrusted text: one line, without control characters, at most `max` characters.
+/// Puts untrusted text on one line, printable, with at most `max` characters.
 pub(crate) fn one_line(text: &str, max: usize) -> String {
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let words = printable(&words);
     let is_cut = words.chars().count() > max;
     let shown = words.chars().take(if is_cut { max.saturating_sub(1) } else { max });
-    shown.filter(|each| !each.is_control()).chain(is_cut.then_some('…')).collect()
-}
-
-/// Sanitizes untrusted text: removes control characters except line breaks and tabs.
-pub(crate) fn strip_control(text: &str) -> String {
-    text.chars().filter(|each| !each.is_control() || matches!(each, '\n' | '\t')).collect()
+    shown.chain(is_cut.then_some('…')).collect()
 }
 
 /// Aligns rows in columns. The last cell of a row may have any length.
@@ -116,19 +106,9 @@ pub(crate) fn columns(rows: &[Vec<String>]) -> String {
     text
 }
 
-/// Number of visible characters; color codes are not counted.
+/// Number of characters that are printed; styles are not counted.
 pub(crate) fn visible_width(text: &str) -> usize {
-    let mut n_seen = 0;
-    let mut is_colour = false;
-    for each in text.chars() {
-        match (is_colour, each) {
-            (false, '\u{1b}') => is_colour = true,
-            (true, 'm') => is_colour = false,
-            (true, _) => {}
-            (false, _) => n_seen += 1,
-        }
-    }
-    n_seen
+    style::segments(text).map(|(_, text)| printable(text).chars().count()).sum()
 }
 
 #[cfg(test)]
@@ -150,17 +130,18 @@ mod tests {
     fn columns_align_regardless_of_color_codes() {
         let row = |cells: &[&str]| cells.iter().map(|cell| (*cell).to_owned()).collect();
         let rows = [
-            row(&["a", "\u{1b}[31mbad\u{1b}[0m", "x"]),
+            row(&["a", &format!("{RED}bad{PLAIN}"), "x"]),
             row(&["long", "ok", "yy"]),
             row(&["only, and very long"]),
         ];
-        assert_eq!(columns(&rows), "a     \u{1b}[31mbad\u{1b}[0m  x\nlong  ok   yy\nonly, and very long\n");
+        let expected = format!("a     {RED}bad{PLAIN}  x\nlong  ok   yy\nonly, and very long\n");
+        assert_eq!(columns(&rows), expected);
     }
 
     #[test]
-    fn untrusted_text_is_sanitized() {
-        assert_eq!(one_line("a\u{1b}[2J\n  b\tc", 80), "a[2J b c");
+    fn untrusted_text_is_put_on_one_line() {
+        assert_eq!(one_line("a\u{1b}[2J\n  b\tc", 80), "a␛[2J b c");
         assert_eq!(one_line("abcdef", 4), "abc…");
-        assert_eq!(strip_control("a\u{7}\n\tb\r"), "a\n\tb");
+        assert_eq!(visible_width("a\u{1b}[31mb"), "a␛[31mb".chars().count());
     }
 }

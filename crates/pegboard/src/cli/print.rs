@@ -1,25 +1,57 @@
-//! Output of results to standard output.
+//! Output to the terminal: the only place that writes text to it, and makes it printable.
 
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pegboard::json::RawJson;
+use pegboard::printable::{printable, printable_json};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{CliError, Globals, OutputFormat, notice};
+use super::{CliError, Globals, OutputFormat, notice, style};
 
 /// Set once writing to standard output failed.
 static STDOUT_CLOSED: AtomicBool = AtomicBool::new(false);
 /// Error of writing to standard output, unless the pipe was closed.
 static WRITE_ERROR: OnceLock<String> = OnceLock::new();
 
+/// Clears the current line.
+const ERASE: &str = "\r\u{1b}[2K";
+
 /// Prints a result and ends its line. Write errors are recorded, not returned.
 pub(crate) fn text(text: &str) {
     let mut output = anstream::stdout().lock();
+    let text = style::render(text);
     let end = if text.ends_with('\n') { "" } else { "\n" };
     record_error(&write!(output, "{text}{end}").and_then(|()| output.flush()));
+}
+
+/// Prints a result that is JSON and ends its line.
+pub(crate) fn json(json: &str) {
+    text(&printable_json(json));
+}
+
+/// Prints a line to standard error.
+pub(crate) fn error_line(text: &str) {
+    // There is no other place to report the error.
+    let _ = writeln!(anstream::stderr().lock(), "{}", style::render(text));
+}
+
+/// Prints a line of JSON to standard error.
+pub(crate) fn error_json(json: &str) {
+    error_line(&printable_json(json));
+}
+
+/// Prints a text to standard error, where the answer to it is typed.
+pub(crate) fn prompt(text: &str) {
+    let mut output = anstream::stderr().lock();
+    let _ = write!(output, "{}", style::render(text)).and_then(|()| output.flush());
+}
+
+/// Replaces the current line of standard error by a text.
+pub(crate) fn redraw(text: &str) {
+    let _ = write!(anstream::stderr().lock(), "{ERASE}{}", style::render(text));
 }
 
 /// Returns `true` once standard output is closed, so that long-running commands can stop.
@@ -47,14 +79,7 @@ pub(crate) fn is_terminal() -> bool {
     std::io::stdout().is_terminal()
 }
 
-/// Prints bytes verbatim and ends the line.
-pub(crate) fn bytes_line(bytes: &[u8]) {
-    let mut output = std::io::stdout().lock();
-    let end: &[u8] = if bytes.ends_with(b"\n") { b"" } else { b"\n" };
-    record_error(&output.write_all(bytes).and_then(|()| output.write_all(end)).and_then(|()| output.flush()));
-}
-
-/// Prints bytes verbatim.
+/// Writes bytes verbatim to a file or another program, never to a terminal.
 pub(crate) fn bytes(bytes: &[u8]) {
     let mut output = std::io::stdout().lock();
     record_error(&output.write_all(bytes).and_then(|()| output.flush()));
@@ -63,7 +88,7 @@ pub(crate) fn bytes(bytes: &[u8]) {
 /// Prints a list: one item per line as NDJSON, or else one document.
 pub(crate) fn list(format: OutputFormat, list: &Value) {
     match (format, list) {
-        (OutputFormat::Ndjson, Value::Array(items)) => items.iter().for_each(|item| text(&item.to_string())),
+        (OutputFormat::Ndjson, Value::Array(items)) => items.iter().for_each(|item| json(&item.to_string())),
         (format, list) => document(format, list, || list.to_string()),
     }
 }
@@ -98,17 +123,24 @@ pub(crate) fn document(format: OutputFormat, document: &impl Serialize, as_text:
                 text(&as_text);
             }
         }
-        OutputFormat::Json => text(&format!("{:#}", value(document))),
-        OutputFormat::Ndjson => text(&value(document).to_string()),
-        OutputFormat::Yaml => text(&serde_saphyr::to_string(&value(document)).unwrap_or_default()),
+        OutputFormat::Json => json(&format!("{:#}", value(document))),
+        OutputFormat::Ndjson => json(&value(document).to_string()),
+        OutputFormat::Yaml => yaml(&value(document)),
     }
+}
+
+/// Prints a document as YAML. With characters that are not printable it is JSON, which is YAML, too: only quoted
+/// scalars have escapes.
+fn yaml(document: &Value) {
+    let yaml = serde_saphyr::to_string(document).unwrap_or_default();
+    if printable(&yaml) == yaml { text(&yaml) } else { json(&format!("{document:#}")) }
 }
 
 /// Prints JSON from a server or tool without loss of precision, where the format allows it.
 pub(crate) fn raw_json(format: OutputFormat, document: &RawJson) {
     match format {
-        OutputFormat::Text | OutputFormat::Json => text(&document.indented()),
-        OutputFormat::Ndjson => bytes_line(document.as_bytes()),
+        OutputFormat::Text | OutputFormat::Json => json(&document.indented()),
+        OutputFormat::Ndjson => json(document.as_str()),
         OutputFormat::Yaml => self::document(format, &document.to_value(), String::new),
     }
 }

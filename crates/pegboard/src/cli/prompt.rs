@@ -4,7 +4,7 @@ use pegboard::schema::Schema;
 use serde_json::{Map, Value, json};
 
 use super::arguments::ArgumentSchema;
-use super::format::{BOLD, DIM, PLAIN, one_line, strip_control};
+use super::format::{BOLD, DIM, PLAIN, one_line};
 
 pub(crate) mod terminal;
 
@@ -44,7 +44,7 @@ pub(crate) fn summary(questions: &Value) -> String {
         let params = &question["params"];
         let message = one_line(params["message"].as_str().unwrap_or_default(), MAX_CHARACTERS);
         let fields = params["requestedSchema"]["properties"].as_object().into_iter().flatten();
-        let fields: Vec<&str> = fields.map(|(name, _)| name.as_str()).collect();
+        let fields: Vec<String> = fields.map(|(name, _)| one_line(name, MAX_CHARACTERS)).collect();
         if fields.is_empty() { message } else { format!("{message} ({})", fields.join(", ")) }
     });
     messages.collect::<Vec<_>>().join("; ")
@@ -61,7 +61,7 @@ fn answer_one(question: &Value, prompter: &mut dyn Prompter) -> Value {
     }
     let params = &question["params"];
     let message = params["message"].as_str().unwrap_or("The tool requests input.");
-    prompter.print(&format!("{BOLD}{}{PLAIN}", strip_control(message)));
+    prompter.print(&format!("{BOLD}{message}{PLAIN}"));
     let answer =
         if params["mode"] == "url" { open_url(params, prompter) } else { fill_form(params, prompter) };
     match answer {
@@ -146,7 +146,7 @@ impl FormField<'_> {
         match (&self.schema["default"], self.need) {
             (Value::Null, Requirement::Required) => {}
             (Value::Null, Requirement::Optional) => remarks.push("optional".to_owned()),
-            (default, _) => remarks.push(format!("default {}", text(default))),
+            (default, _) => remarks.push(format!("default {}", one_line(&text(default), MAX_CHARACTERS))),
         }
         let title = one_line(title, MAX_CHARACTERS);
         let prompt = format!("  {title} {DIM}({}){PLAIN}: ", remarks.join(", "));
@@ -155,7 +155,7 @@ impl FormField<'_> {
             let line = prompter.read_line(&prompt, echo).ok_or(PromptCanceled)?;
             match self.read(&line, &choices) {
                 Ok(value) => return Ok(value),
-                Err(why) => prompter.print(&format!("  {why}")),
+                Err(why) => prompter.print(&format!("  {}", one_line(&why, 400))),
             }
         }
     }
@@ -194,7 +194,7 @@ impl FormField<'_> {
             Some("boolean") => "yes or no",
             _ => self.schema["format"].as_str().unwrap_or("text"),
         };
-        kind.to_owned()
+        one_line(kind, MAX_CHARACTERS)
     }
 
     fn is_list(&self) -> bool {

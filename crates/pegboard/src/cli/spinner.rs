@@ -1,14 +1,14 @@
 //! Spinner and progress bar on the terminal.
 
 use std::future::Future;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::Globals;
 use super::format::{DIM, PLAIN, one_line, seconds};
+use super::{Globals, print};
 
 /// Delay before the spinner appears.
 const SHOW_AFTER: Duration = Duration::from_millis(300);
@@ -20,8 +20,6 @@ const FRAMES: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '�
 const BAR_WIDTH: usize = 20;
 /// Maximum number of characters of the message.
 const MAX_CHARACTERS: usize = 60;
-/// Clears the current line.
-const ERASE: &str = "\r\u{1b}[2K";
 
 /// Spinner on standard error. It is drawn only on a terminal, and only if the work takes longer than
 /// [`SHOW_AFTER`].
@@ -114,14 +112,14 @@ struct SpinnerLine {
 impl SpinnerLine {
     fn draw(&mut self, text: &str) {
         self.is_drawn = true;
-        let _ = write!(anstream::stderr(), "{ERASE}{text}");
+        print::redraw(text);
     }
 }
 
 impl Drop for SpinnerLine {
     fn drop(&mut self) {
         if self.is_drawn {
-            let _ = write!(anstream::stderr(), "{ERASE}");
+            print::redraw("");
         }
     }
 }

@@ -13,6 +13,7 @@ use pegboard::call::{CallContext, SchemaChecks, ValidCall};
 use pegboard::config::{Configuration, ServerEntry};
 use pegboard::duration::HumanDuration;
 use pegboard::error::ErrorKind;
+use pegboard::gateway::access::{self, TokenlessAccess};
 use pegboard::gateway::serve;
 use pegboard::id::{ServerName, ToolId, ToolboxName};
 use pegboard::json::RawJson;
@@ -34,6 +35,7 @@ use crate::cli::arguments::{self, RawArguments};
 use crate::cli::spinner::Spinner;
 use crate::cli::{CliError, ExitReason, Globals, OutputFormat, notice, print};
 use crate::paths::{self, ConfigSelection};
+use crate::token_file::random_token;
 use load::{DirectTarget, LoadPlan, LoadRun, LoadShape};
 use report::{BenchReport, Comparison};
 
@@ -113,13 +115,19 @@ impl BenchArgs {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
         let listener = listener.map_err(|error| CliError::system(format!("cannot listen: {error}")))?;
         let address = listener.local_addr().map_err(|error| CliError::system(error.to_string()))?;
-        let application = serve::application(&app.gateway, None, &HttpServerOptions::default());
+        let options = HttpServerOptions::default();
+        let application = serve::application(&app.gateway, None, &options);
         let application = application.map_err(|error| CliError::usage(error.to_string()))?;
+        let token = random_token();
+        let tokenless = TokenlessAccess::SameUser(application.clone());
+        let application = access::restrict([(token.clone(), application)], tokenless, &options);
         let comparison = Arc::new(Mutex::new(Comparison::default()));
         let run = LoadRun {
             plan: LoadPlan { shape: self.shape(), concurrency: self.concurrency.into(), call_timeout: limit },
             direct: direct_target(servers, &tool, arguments.clone())?,
             url: format!("http://{address}/mcp/flat"),
+            // Where it is not needed, it would be measured as well.
+            token: (!server::can_identify_users()).then_some(token),
             listed_as: tool.flat_name.to_string(),
             arguments,
             runtime: app.runtime.clone(),

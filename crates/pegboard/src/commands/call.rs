@@ -97,7 +97,7 @@ impl CallArgs {
                 notice(globals, &saved);
             }
         } else if self.raw {
-            print::bytes_line(answer.raw_result().as_bytes());
+            print::json(answer.raw_result().as_str());
         } else if format == OutputFormat::Text {
             answer.print();
         } else {
@@ -121,7 +121,7 @@ impl CallArgs {
 
 /// Fetches a tool with its schemas. Waits for the servers that the name may refer to.
 pub(super) async fn describe(api: &ApiClient, name: &str) -> Result<ToolView, CliError> {
-    let response = api.get(&ApiPath::new(&["tool"]).with("name", &name)).await?;
+    let response = api.post(&ApiPath::new(&["tool"]), &RawJson::from(json!({"name": name}))).await?;
     view(&response, "tool")
 }
 

@@ -222,7 +222,7 @@ fn print_result(globals: &Globals, answer: &ToolAnswer) -> Result<ExitCode, CliE
     let errors: Vec<String> = texts(&result["errors"]).collect();
     let has_run = result["step_results"].as_array().is_some_and(|steps| !steps.is_empty());
     match format {
-        OutputFormat::Text if has_run => print::text(&format!("{:#}", result["context"])),
+        OutputFormat::Text if has_run => print::json(&format!("{:#}", result["context"])),
         OutputFormat::Text => {}
         OutputFormat::Json | OutputFormat::Ndjson | OutputFormat::Yaml => {
             print::document(format, result, String::new);

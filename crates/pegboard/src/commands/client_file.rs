@@ -1,15 +1,20 @@
 //! Selection of clients' files, and how clients start Pegboard.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use pegboard::config::backups::Backups;
 use pegboard::config::clients::{KnownClient, Platform, clients, find_client, suggest_client};
+use pegboard::config::edit::FileChange;
 use pegboard::config::export::{SERVER_NAME, ServeTarget};
 use pegboard::config::{ConfigurationError, SourceSpec};
+use pegboard::settings::mcp::Secret;
 
 use crate::cli::{CliError, Globals};
+use crate::environment;
 use crate::paths::{self, absolute, working_dir};
+use crate::token_file::TokenFile;
 
 /// Selects one of a client's files.
 #[derive(Args, Clone, Copy, Debug, Default)]
@@ -55,6 +60,11 @@ impl ClientScope {
         })
     }
 
+    /// Returns `true` if the selected file is that of a project, which users share.
+    pub(crate) fn is_shared(self, client: &KnownClient) -> Result<bool, CliError> {
+        Ok(client.project_paths(&working_dir()?).contains(&self.path(client)?))
+    }
+
     /// All files of a client that match the selection.
     pub(crate) fn paths(self, client: &KnownClient) -> Result<Vec<PathBuf>, CliError> {
         let folder = working_dir()?;
@@ -74,6 +84,47 @@ pub(crate) fn open_backups(globals: &Globals) -> Result<Backups, CliError> {
     Ok(Backups::open_locked(&backup_dir(globals)?)?)
 }
 
+/// Access of other users to a file that is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FilePrivacy {
+    /// As it was.
+    Unchanged,
+    /// None: it contains secrets.
+    Private,
+}
+
+/// Writes a client's file, with a backup.
+pub(crate) fn write_client_file(
+    globals: &Globals,
+    client: &KnownClient,
+    change: &FileChange,
+    privacy: FilePrivacy,
+) -> Result<(), CliError> {
+    let mut backups = open_backups(globals)?;
+    // Before the secrets are in it; and a new file.
+    let make_private = || {
+        if privacy == FilePrivacy::Private {
+            make_private(&change.path);
+        }
+    };
+    make_private();
+    backups.write(client, change)?;
+    make_private();
+    Ok(())
+}
+
+/// Takes the permissions of other users to a file with secrets, if it exists. A file of another user keeps them.
+fn make_private(path: &Path) {
+    #[cfg(unix)]
+    if let Ok(metadata) = path.metadata() {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = metadata.permissions().mode() & 0o7700;
+        let _ = std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode));
+    }
+    #[cfg(not(unix))]
+    let _ = path;
+}
+
 /// Directory of the backups.
 pub(crate) fn backup_dir(globals: &Globals) -> Result<PathBuf, CliError> {
     let state = paths::state_dir(globals.state.as_deref())
@@ -89,11 +140,32 @@ pub(crate) fn serve_target(
     url: Option<String>,
 ) -> Result<ServeTarget, CliError> {
     match url {
-        Some(url) => Ok(ServeTarget::Url(url)),
+        Some(url) => {
+            let token = is_own_gateway(&url).then(|| own_token(globals)).transpose()?.flatten();
+            Ok(ServeTarget::Url { url, token })
+        }
         None => {
             Ok(ServeTarget::Program { command: program_command()?, args: serve_arguments(globals, file)? })
         }
     }
+}
+
+/// Returns `true` if a URL is served on this machine, where gateways accept the token of their user.
+fn is_own_gateway(url: &str) -> bool {
+    let authority = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = authority.split(['/', '?']).next().unwrap_or_default();
+    let host = match authority.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
+        _ => authority,
+    };
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
+}
+
+/// Token of this user's gateways.
+fn own_token(globals: &Globals) -> Result<Option<Secret>, CliError> {
+    let Some(state) = paths::state_dir(globals.state.as_deref()) else { return Ok(None) };
+    Ok(Some(Secret::new(TokenFile::open(&state)?.token().reveal())))
 }
 
 /// Command that starts this program: its name if it is first on `PATH`, or else its full path.
@@ -102,7 +174,7 @@ fn program_command() -> Result<String, CliError> {
         .map_err(|error| CliError::system(format!("cannot determine the path of this program: {error}")))?;
     let file = format!("{SERVER_NAME}{}", std::env::consts::EXE_SUFFIX);
     let real = |path: &Path| path.canonicalize().ok();
-    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let paths = environment::var_os("PATH").unwrap_or_default();
     let first = std::env::split_paths(&paths).map(|folder| folder.join(&file)).find(|path| path.is_file());
     let is_own = first.is_some_and(|first| real(&first).is_some() && real(&first) == real(&program));
     Ok(if is_own { SERVER_NAME.to_owned() } else { program.display().to_string() })

@@ -8,7 +8,7 @@ use pegboard::config::export::{ClientConfigFile, ClientEntry, ExpandedServers, S
 use pegboard::telemetry::write_stderr;
 use serde_json::{Value, json};
 
-use super::client_file::{ClientScope, open_backups, require_client, serve_target};
+use super::client_file::{ClientScope, FilePrivacy, require_client, serve_target, write_client_file};
 use super::config_file::display_path;
 use crate::cli::{CliError, Globals, OutputFormat, notice, print};
 use crate::paths::ConfigSelection;
@@ -98,7 +98,10 @@ impl ConnectArgs {
 impl ConnectOptions {
     /// Builds the entry for Pegboard.
     fn entry(&self, globals: &Globals, client: &KnownClient) -> Result<Vec<ClientEntry>, CliError> {
-        let target = serve_target(globals, None, self.http.clone())?;
+        let mut target = serve_target(globals, None, self.http.clone())?;
+        if self.scope.is_shared(client)? {
+            target = target.without_token();
+        }
         Ok(vec![ClientEntry::pegboard(client, &target)?])
     }
 
@@ -118,7 +121,9 @@ impl ConnectOptions {
         let diff = change.diff(&place);
         let is_written = change.has_effect() && !self.dry_run;
         if is_written {
-            open_backups(globals)?.write(client, &change)?;
+            let has_secrets = entries.iter().any(|entry| entry.redacted != entry.value);
+            let privacy = if has_secrets { FilePrivacy::Private } else { FilePrivacy::Unchanged };
+            write_client_file(globals, client, &change, privacy)?;
         }
         let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
         let names = if names == [SERVER_NAME] { String::new() } else { format!(" ({})", names.join(", ")) };

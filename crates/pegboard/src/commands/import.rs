@@ -5,10 +5,11 @@ use std::process::ExitCode;
 
 use clap::Args;
 use pegboard::config::clients::Platform;
+use pegboard::config::export::ServeTarget;
 use pegboard::config::import::{Import, ImportSource, ImportSources};
 use pegboard::config::{ConfigFile, SpecContext};
 
-use super::client_file::{open_backups, serve_target};
+use super::client_file::{FilePrivacy, serve_target, write_client_file};
 use super::config_file::{EditTarget, editable_path};
 use super::init;
 use crate::cli::{CliError, Globals};
@@ -49,8 +50,12 @@ impl ImportArgs {
         let file = if file.is_new() { init::new_file(&file.path)? } else { file };
         let toolbox = file.toolbox(self.toolbox.as_deref())?;
         let import = Import::new(file, find_sources(&self.sources, toolbox.as_deref())?)?;
+        let mut privacy = FilePrivacy::Unchanged;
         let taken = if self.take_over {
             let target = serve_target(globals, Some(&import.file.path), self.http)?;
+            if matches!(target, ServeTarget::Url { token: Some(_), .. }) {
+                privacy = FilePrivacy::Private;
+            }
             import.take_over(&working_dir()?, &target)?
         } else {
             Vec::new()
@@ -59,7 +64,7 @@ impl ImportArgs {
         let mut report = finish(import, self.target)?;
         let mut failures = Vec::new();
         for takeover in taken {
-            let write = || Ok(open_backups(globals)?.write(takeover.client, &takeover.change)?);
+            let write = || write_client_file(globals, takeover.client, &takeover.change, privacy);
             match if self.target.dry_run { Ok(()) } else { write() } {
                 Ok(()) => report.taken.push(takeover),
                 Err(failure) => failures.push(failure),

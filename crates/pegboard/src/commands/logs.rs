@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::api_client::{ApiClient, ApiEvents, ApiPath, ServerView, view};
-use crate::cli::format::{DIM, PLAIN, strip_control};
+use crate::cli::format::{DIM, PLAIN};
 use crate::cli::{CliError, ExitReason, Globals, OutputFormat, notice, print};
 
 /// Capacity of the print queue.
@@ -201,13 +201,13 @@ impl PrintedLogLine {
     fn print(&self, format: OutputFormat, width: usize) {
         match format {
             OutputFormat::Text => print::text(&self.text(width)),
-            OutputFormat::Json | OutputFormat::Ndjson => print::text(&self.record.to_string()),
+            OutputFormat::Json | OutputFormat::Ndjson => print::json(&self.record.to_string()),
             OutputFormat::Yaml => print::document(format, &[&self.record], String::new),
         }
     }
 
     fn text(&self, width: usize) -> String {
-        let text = strip_control(self.record["text"].as_str().unwrap_or_default());
+        let text = self.record["text"].as_str().unwrap_or_default();
         let level = self.record["level"].as_str().map(|level| format!("{level}: ")).unwrap_or_default();
         let line = match self.record["stream"].as_str() {
             Some("pegboard") => format!("{DIM}pegboard: {text}{PLAIN}"),
@@ -243,6 +243,7 @@ fn find(servers: &[ServerView], name: &str) -> Result<ServerView, CliError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::style;
 
     #[test]
     fn a_server_is_found_by_name_or_address() {
@@ -270,9 +271,9 @@ mod tests {
         let message = line(json!({"stream": "message", "level": "error", "text": "no\u{1b}[1m key"}));
         let state = line(json!({"stream": "pegboard", "text": "started"}));
         let all = [message.text(0), message.text(6), state.text(6)].join("\n");
-        insta::assert_snapshot!(anstream::adapter::strip_str(&all), @"
-        error: no[1m key
-        jira    error: no[1m key
+        insta::assert_snapshot!(anstream::adapter::strip_str(&style::render(&all)), @"
+        error: no␛[1m key
+        jira    error: no␛[1m key
         jira    pegboard: started
         ");
     }

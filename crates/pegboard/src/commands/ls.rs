@@ -51,11 +51,8 @@ impl LsArgs {
 
     pub(crate) async fn run(&self, globals: &Globals, api: &ApiClient) -> Result<ExitCode, CliError> {
         let spinner = Spinner::new(globals, "Starting servers");
-        let mut tools = ApiPath::new(&["tools"]).with("limit", &MAX_TOOLS);
-        if api.is_in_process() {
-            tools = tools.with("open", &true);
-        }
-        // Tools first: the request may make servers ready.
+        spinner.during(api.start_servers(None)).await?;
+        let tools = ApiPath::new(&["tools"]).with("limit", &MAX_TOOLS);
         let mut tools = spinner.during(api.get(&tools)).await?;
         let mut servers = api.get(&ApiPath::new(&["servers"])).await?;
         let mut toolboxes = api.get(&ApiPath::new(&["toolboxes"])).await?;
@@ -160,11 +157,12 @@ impl ToolboxTree {
         let tools: Vec<&ToolView> = self.tools.iter().filter(is_own).collect();
         for (place, tool) in tools.iter().enumerate() {
             let branch = if place + 1 == tools.len() { "└" } else { "├" };
+            let signature = one_line(&tool.signature, usize::MAX);
             let _ = match detail {
                 LsDetail::Short => writeln!(text, "{trunk} {branch} {}", tool.name),
                 LsDetail::Long => match tool.annotations.label() {
-                    "" => writeln!(text, "{trunk} {branch} {}", tool.signature),
-                    word => writeln!(text, "{trunk} {branch} {}  {DIM}{word}{PLAIN}", tool.signature),
+                    "" => writeln!(text, "{trunk} {branch} {signature}"),
+                    word => writeln!(text, "{trunk} {branch} {signature}  {DIM}{word}{PLAIN}"),
                 },
             };
         }

@@ -94,7 +94,7 @@ fn as_table(import: &OpenApiImport) -> String {
     text
 }
 
-/// Removes control characters.
+/// Puts untrusted text on one line; columns keep their spaces.
 fn printable(text: &str) -> String {
-    text.chars().filter(|each| !each.is_control()).collect()
+    text.split(['\n', '\r', '\t']).collect::<Vec<_>>().join(" ")
 }

@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use crate::api_client::{ApiClient, ApiPath};
-use crate::cli::format::{ago, columns, now_millis, one_line, size, strip_control};
+use crate::cli::format::{ago, columns, now_millis, one_line, size};
 use crate::cli::{CliError, Globals, OutputFormat, notice, print};
 
 /// Maximum number of outputs searched for a prefix.
@@ -102,11 +102,11 @@ async fn delete(api: &ApiClient, handle: &str) -> Result<(), CliError> {
     api.delete(&find(api, handle).await?).await
 }
 
-/// Prints a whole output: verbatim to a pipe, sanitized on a terminal.
+/// Prints a whole output: verbatim to a file or another program, printable on a terminal.
 fn print_whole(globals: &Globals, handle: &str, bytes: &[u8]) -> Result<(), CliError> {
     let text = std::str::from_utf8(bytes);
     match (globals.format_or(OutputFormat::Text), text) {
-        (OutputFormat::Text, Ok(text)) if print::is_terminal() => print::text(&strip_control(text)),
+        (OutputFormat::Text, Ok(text)) if print::is_terminal() => print::text(text),
         (OutputFormat::Text, Err(_)) if print::is_terminal() => {
             let message = format!("{handle} is binary data ({})", size(bytes.len() as u64));
             return Err(CliError::usage(message)
@@ -162,8 +162,7 @@ async fn pages(globals: &Globals, api: &ApiClient, whole: &ApiPath, part: ApiPat
         has_any |= !content.is_empty();
         match format {
             OutputFormat::Text if content.is_empty() => {}
-            OutputFormat::Text if print::is_terminal() => print::text(&strip_control(content)),
-            OutputFormat::Text => print::bytes_line(content.as_bytes()),
+            OutputFormat::Text => print::text(content),
             OutputFormat::Json | OutputFormat::Ndjson | OutputFormat::Yaml => all.push_str(content),
         }
         if let Some(note) = page["note"].as_str() {

@@ -5,7 +5,6 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anstream::eprintln;
 use clap::Args;
 use pegboard::arguments::CallArguments;
 use pegboard::call::{Call, CallOrigin, CallResult, Invoker, ToolRef};
@@ -211,7 +210,7 @@ fn print_result(
     let session = caller.tree().snapshot();
     let report = AgentRunReport::new(agent, &session, ended);
     if !globals.quiet {
-        eprintln!("{}", report.summary());
+        print::error_line(&report.summary());
     }
     if wants_document(globals) {
         print::document(globals.format_or(OutputFormat::Json), &report.document(), String::new);
@@ -294,7 +293,7 @@ fn add(
         other => CliError::from(other),
     })?;
     for warning in &loaded.warnings {
-        eprintln!("{warning}");
+        print::error_line(&warning.to_string());
     }
     let toolbox = free_toolbox(configuration, loaded.agents.keys());
     let agents = loaded.agents.into_iter().map(|(name, agent)| (name, AgentEntry::Usable(Box::new(agent))));

@@ -1,6 +1,5 @@
 //! `pegboard serve`: serves a configuration to clients.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::future::Future;
 use std::io::{self, IsTerminal};
@@ -10,29 +9,30 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
-use anstream::eprintln;
 use clap::Args;
 use pegboard::config::Configuration;
 use pegboard::gateway::api::{self, Api, ApiScope, GatewayInfo};
-use pegboard::gateway::{Gateway, serve, token};
+use pegboard::gateway::serve;
 use pegboard::providers::mcp::PoolOptions;
-use pegboard::settings::mcp::Secret;
+use pegboard::settings::gateway::GatewaySettings;
 use pegboard::settings::{MAX_THREADS, RuntimeSettings};
-use pegboard::telemetry::{Telemetry, TelemetryOptions};
+use pegboard::telemetry::{Telemetry, TelemetryOptions, write_stderr};
 use pegboard::wire::http::server::{HttpServerOptions, ServerThreads};
 use pegboard::wiring::{self, App, AppOptions};
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::TcpSocket;
 
 use crate::cli::{CliError, Globals};
 use crate::onboarding::{self, FIRST_STEPS};
 use crate::paths::{self, ConfigSelection};
 use crate::run_with_telemetry_options;
+use access::{AdmittedClients, server_options};
 use reload::{ConfigWatcher, ReloadSignal, WatchMode};
 use server_reports::{ReportVerbosity, ServerReporter};
 #[cfg(unix)]
 use socket::LocalSocket;
 use stdout_closed::stdout_closed;
 
+pub(crate) mod access;
 mod reload;
 mod server_reports;
 mod sigusr1;
@@ -65,7 +65,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "NAME")]
     toolbox: Option<String>,
     /// Serve the parent process over stdin and stdout
-    #[arg(long, conflicts_with_all = ["http", "token_env", "threads"])]
+    #[arg(long, conflicts_with_all = ["http", "token_env", "open", "threads"])]
     stdio: bool,
     /// Listen on this address for HTTP clients; port 0 picks a free port
     #[arg(long, value_name = "ADDRESS", default_value = DEFAULT_ADDRESS)]
@@ -77,6 +77,9 @@ pub(crate) struct ServeArgs {
     /// several clients
     #[arg(long, value_name = "VARIABLE")]
     token_env: Vec<String>,
+    /// Serve every user of this machine without a token
+    #[arg(long, conflicts_with = "token_env")]
+    open: bool,
     /// Number of threads that serve HTTP clients; as many as there are cores by default
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_THREADS)))]
     threads: Option<u16>,
@@ -103,7 +106,7 @@ impl ServeArgs {
             DEFAULT_LOG_FILTER,
         );
         run_with_telemetry_options(globals, options, async |telemetry| {
-            self.serve(globals, telemetry, configuration, watcher).await
+            Box::pin(self.serve(globals, telemetry, configuration, watcher)).await
         })
     }
 
@@ -115,16 +118,20 @@ impl ServeArgs {
         mut watcher: ConfigWatcher,
     ) -> Result<ExitCode, CliError> {
         let signal = ReloadSignal::listen();
-        let tokens = self.tokens()?;
-        let port = if self.stdio { None } else { Some(self.reserve_port(&tokens)?) };
+        let state = paths::state_dir(globals.state.as_deref());
+        let http = if self.stdio {
+            None
+        } else {
+            let access = self.access(state.as_deref())?;
+            Some(HttpFront { port: self.reserve_port()?, access, settings: configuration.gateway.clone() })
+        };
         let threads = ServerThreads::new(self.n_threads(&configuration.settings));
         let servers = PoolOptions { supervisor: supervisor() };
-        let state = paths::state_dir(globals.state.as_deref());
         let options = AppOptions { state: state.clone(), servers, fallback: Some(onboarding::toolbox()) };
         let app = wiring::start(configuration, options, telemetry)
             .await
             .map_err(|error| CliError::configuration(error.to_string()))?;
-        let address = port.as_ref().map(TcpSocket::local_addr).transpose();
+        let address = http.as_ref().map(|http| http.port.local_addr()).transpose();
         let address = address.map_err(|error| CliError::system(error.to_string()))?;
         let api = app.api(GatewayInfo {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -134,9 +141,8 @@ impl ServeArgs {
         // Opened before the port, so that commands find every gateway that clients can reach.
         let local_socket = open_local_socket(state.as_deref());
         let serving = async {
-            if let Some(port) = port {
-                let listener = port.listen(BACKLOG).map_err(|error| self.listen_error(&error))?;
-                self.serve_http((&app, &api), &threads, listener, tokens).await
+            if let Some(http) = http {
+                self.serve_http((&app, &api), &threads, http).await
             } else {
                 tokio::select! {
                     served = serve::stdio(&app.gateway, self.profile.as_deref()) => {
@@ -179,33 +185,21 @@ impl ServeArgs {
         }
     }
 
-    /// Tokens by the name of their variable.
-    fn tokens(&self) -> Result<BTreeMap<String, Secret>, CliError> {
-        let mut tokens = BTreeMap::new();
-        for variable in &self.token_env {
-            let token = std::env::var(variable).unwrap_or_default();
-            if token.trim().is_empty() {
-                return Err(CliError::usage(format!("--token-env: {variable} is not set"))
-                    .hint("set it to the token that clients must send"));
-            }
-            let token = Secret::new(token.trim());
-            if let Some((other, _)) = tokens.iter().find(|(_, known)| **known == token) {
-                return Err(CliError::usage(format!(
-                    "--token-env: {variable} and {other} have the same token"
-                ))
-                .hint("use a different token for each"));
-            }
-            tokens.insert(variable.clone(), token);
-        }
-        Ok(tokens)
-    }
-
-    /// Binds the port. Clients can connect only once it listens.
-    fn reserve_port(&self, tokens: &BTreeMap<String, Secret>) -> Result<TcpSocket, CliError> {
-        if !self.http.ip().is_loopback() && tokens.is_empty() {
+    /// Clients that are admitted over HTTP.
+    fn access(&self, state: Option<&Path>) -> Result<AdmittedClients, CliError> {
+        if !self.http.ip().is_loopback() && self.token_env.is_empty() {
             return Err(CliError::usage(format!("refusing to listen on {} without a token", self.http))
                 .hint("set --token-env, or use a loopback address such as 127.0.0.1"));
         }
+        match (self.open, self.token_env.as_slice()) {
+            (true, _) => Ok(AdmittedClients::Everyone),
+            (false, []) => AdmittedClients::own_user(state),
+            (false, variables) => AdmittedClients::from_variables(variables),
+        }
+    }
+
+    /// Binds the port. Clients can connect only once it listens.
+    fn reserve_port(&self) -> Result<TcpSocket, CliError> {
         let bind = || {
             let socket = if self.http.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
             // A port of a gateway that has just ended is free; on Windows it always is.
@@ -229,36 +223,39 @@ impl ServeArgs {
         &self,
         (app, api): (&App, &Api),
         threads: &ServerThreads,
-        listener: TcpListener,
-        tokens: BTreeMap<String, Secret>,
+        HttpFront { port, access, settings }: HttpFront,
     ) -> Result<(), CliError> {
-        let mut options = HttpServerOptions::default();
-        if !tokens.is_empty() {
-            // A client with a token is not a web page using DNS rebinding.
-            options.allowed_hosts.push("*".to_owned());
-        }
         let system = |error: io::Error| CliError::system(error.to_string());
-        let application = |gateway: &Gateway, scope: ApiScope| {
-            let clients = serve::application(gateway, self.profile.as_deref(), &options);
-            let clients = clients.map_err(|error| CliError::usage(error.to_string()))?;
-            Ok::<_, CliError>(clients.merge(api::router(api, scope, &options)))
-        };
-        let application = if tokens.is_empty() {
-            application(&app.gateway, ApiScope::All)?
-        } else {
-            let applications = tokens.into_iter();
-            let applications = applications.map(|(name, token)| {
-                Ok((token, application(&app.gateway.for_principal(&name), ApiScope::Principal(name))?))
-            });
-            token::require_token(applications.collect::<Result<Vec<_>, CliError>>()?)
-        };
+        let listener = port.listen(BACKLOG).map_err(|error| self.listen_error(&error))?;
         let address = listener.local_addr().map_err(system)?;
-        eprintln!("Ready  MCP http://{address}/mcp");
+        let options = server_options(address, &settings);
+        let application = access.restrict(&options, |principal| {
+            let (gateway, scope) = match principal {
+                Some(name) => (app.gateway.for_principal(name), ApiScope::Principal(name.to_owned())),
+                None => (app.gateway.clone(), ApiScope::All),
+            };
+            let clients = serve::application(&gateway, self.profile.as_deref(), &options);
+            let clients = clients.map_err(|error| CliError::usage(error.to_string()))?;
+            Ok(clients.merge(api::router(api, scope, &options)))
+        })?;
+        if let Some(notice) = access.notice() {
+            write_stderr(&notice);
+        }
+        write_stderr(&format!("Ready  MCP http://{address}/mcp"));
         if app.is_fallback_only() {
-            eprintln!("No configuration found; serving a toolbox with the first steps:\n{FIRST_STEPS}");
+            write_stderr(&format!(
+                "No configuration found; serving a toolbox with the first steps:\n{FIRST_STEPS}"
+            ));
         }
         threads.serve(listener, application).await.map_err(system)
     }
+}
+
+/// Port for HTTP clients, with the rules of access to it.
+struct HttpFront {
+    port: TcpSocket,
+    access: AdmittedClients,
+    settings: GatewaySettings,
 }
 
 /// Opens the local socket for commands, if there is a state directory.

@@ -37,16 +37,15 @@ pub(crate) struct ToolsArgs {
 impl ToolsArgs {
     pub(crate) async fn run(&self, globals: &Globals, api: &ApiClient) -> Result<ExitCode, CliError> {
         let query = self.query.join(" ");
-        let mut address = ApiPath::new(&["tools"])
+        let address = ApiPath::new(&["tools"])
             .with("query", &query)
             .with_some("toolbox", self.toolbox.as_ref())
             .with_some("tag", self.tag.as_ref())
             .with("limit", &self.limit)
             .with("schema", &self.schema);
-        if api.is_in_process() {
-            address = address.with("open", &true);
-        }
-        let found = Spinner::new(globals, "Starting servers").during(api.get(&address)).await?;
+        let spinner = Spinner::new(globals, "Starting servers");
+        spinner.during(api.start_servers(self.toolbox.as_deref())).await?;
+        let found = spinner.during(api.get(&address)).await?;
         let tools: Vec<ToolView> = view(&found, "tools")?;
         let format = globals.data_format();
         match format {
@@ -78,12 +77,12 @@ fn text(tools: &[ToolView]) -> String {
             last = Some(place);
         }
         let word = tool.annotations.label();
-        let _ = write!(text, "  {}", tool.signature);
+        let _ = write!(text, "  {}", one_line(&tool.signature, usize::MAX));
         if !word.is_empty() {
             let _ = write!(text, "  {DIM}{word}{PLAIN}");
         }
         for tag in &tool.tags {
-            let _ = write!(text, "  {DIM}#{tag}{PLAIN}");
+            let _ = write!(text, "  {DIM}#{}{PLAIN}", one_line(tag, MAX_CHARACTERS));
         }
         text.push('\n');
         let description = one_line(&tool.description, MAX_CHARACTERS);

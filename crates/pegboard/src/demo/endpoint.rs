@@ -4,15 +4,17 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use anstream::eprintln;
 use pegboard::gateway::api::{self, ApiScope, GatewayInfo};
 use pegboard::gateway::serve;
-use pegboard::wire::http::server::{self, HttpServerOptions};
+use pegboard::settings::gateway::GatewaySettings;
+use pegboard::telemetry::write_stderr;
+use pegboard::wire::http::server;
 use pegboard::wiring::App;
 use tokio::net::TcpListener;
 
 use super::tour::GRACE;
 use crate::cli::CliError;
+use crate::commands::serve::access::{AdmittedClients, server_options};
 use crate::commands::serve::{open_local_socket, serve_local_api, shutdown_signal};
 
 /// Number of ports that are tried.
@@ -30,7 +32,7 @@ impl DemoEndpoint {
     pub(super) async fn open(requested: SocketAddr) -> Result<Self, CliError> {
         if !requested.ip().is_loopback() {
             return Err(CliError::usage(format!(
-                "refusing to listen on {requested}: the demo has no authentication"
+                "refusing to listen on {requested}: the demo is for this machine only"
             ))
             .hint("use a loopback address such as 127.0.0.1, or pegboard serve with --token-env"));
         }
@@ -56,18 +58,25 @@ impl DemoEndpoint {
     }
 
     /// Serves clients and API requests until shutdown.
-    pub(super) async fn serve(self, app: &App, state: Option<&Path>) -> Result<(), CliError> {
+    pub(super) async fn serve(
+        self,
+        app: &App,
+        state: Option<&Path>,
+        access: &AdmittedClients,
+    ) -> Result<(), CliError> {
         let api = app.api(GatewayInfo {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             configuration: Vec::new(),
             addresses: vec![self.url()],
         });
-        let options = HttpServerOptions::default();
-        let clients = serve::application(&app.gateway, None, &options);
-        let clients = clients.map_err(|error| CliError::system(error.to_string()))?;
-        let application = clients.merge(api::router(&api, ApiScope::All, &options));
+        let options = server_options(self.address, &GatewaySettings::default());
+        let application = access.restrict(&options, |_| {
+            let clients = serve::application(&app.gateway, None, &options);
+            let clients = clients.map_err(|error| CliError::system(error.to_string()))?;
+            Ok(clients.merge(api::router(&api, ApiScope::All, &options)))
+        })?;
         let local_socket = open_local_socket(state);
-        eprintln!("{}", self.invitation());
+        write_stderr(&self.invitation(access));
         tokio::select! {
             served = server::serve(self.listener, application) => {
                 served.map_err(|error| CliError::system(error.to_string()))?;
@@ -80,12 +89,19 @@ impl DemoEndpoint {
     }
 
     /// Lists commands to try.
-    fn invitation(&self) -> String {
+    fn invitation(&self, access: &AdmittedClients) -> String {
         let endpoint = self.url();
         let instead = if [0, self.address.port()].contains(&self.requested.port()) {
             String::new()
         } else {
             format!("   ({} is in use)", self.requested)
+        };
+        let (token, header) = match access.token_path() {
+            Some(path) => {
+                let path = path.display().to_string().replace('\'', r"'\''");
+                (format!("TOKEN=$(cat '{path}')\n  "), "\"Authorization: Bearer $TOKEN\"")
+            }
+            None => (String::new(), "\"\""),
         };
         format!(
             "Ready  MCP {endpoint}{instead}\n\
@@ -93,9 +109,10 @@ impl DemoEndpoint {
              pegboard ls\n  \
              pegboard call shop/price item=lamp\n  \
              pegboard trace last\n  \
-             curl 'http://{}/api/tools?query=note'\n  \
-             claude mcp add --transport http demo {endpoint}\n  \
-             npx @modelcontextprotocol/inspector --cli {endpoint} --transport http --method tools/list",
+             {token}\
+             curl -H {header} 'http://{}/api/tools?query=note'\n  \
+             claude mcp add --transport http demo {endpoint} --header {header}\n  \
+             npx @modelcontextprotocol/inspector --cli {endpoint} --transport http --header {header} --method tools/list",
             self.address
         )
     }

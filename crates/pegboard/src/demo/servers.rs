@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use anstream::eprintln;
 use clap::ValueEnum;
 use pegboard::call::{Call, Invoker};
 use pegboard::json::RawJson;
@@ -20,6 +19,7 @@ use pegboard_wire::{RpcError, code};
 use tokio::sync::Semaphore;
 
 use super::BoxFuture;
+use crate::cli::print;
 
 /// One of the demo's servers.
 #[derive(Clone, Copy, ValueEnum)]
@@ -44,7 +44,7 @@ impl DemoServer {
         match served.map_err(ToolError::from).flatten() {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
-                eprintln!("error: {error}");
+                print::error_line(&format!("error: {error}"));
                 ExitCode::FAILURE
             }
         }

@@ -1,13 +1,17 @@
 //! Destination of log lines, with redaction.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
+use pegboard_core::printable::{printable, printable_json};
 use pegboard_core::redact::Redactor;
 use tracing_subscriber::fmt::MakeWriter;
+
+use super::Format;
 
 /// Destination of log lines. Clones share it.
 #[derive(Clone)]
@@ -15,12 +19,18 @@ pub(super) struct LogSink(Arc<LogSinkInner>);
 
 struct LogSinkInner {
     writer: Mutex<Box<dyn Write + Send>>,
+    /// Makes a line printable in its format.
+    escape: fn(&str) -> Cow<'_, str>,
     redactor: ArcSwapOption<Redactor>,
 }
 
 impl LogSink {
-    pub(super) fn new(writer: Box<dyn Write + Send>) -> Self {
-        Self(Arc::new(LogSinkInner { writer: Mutex::new(writer), redactor: ArcSwapOption::empty() }))
+    pub(super) fn new(writer: Box<dyn Write + Send>, format: Format) -> Self {
+        let escape = match format {
+            Format::Text => printable,
+            Format::Json => printable_json,
+        };
+        Self(Arc::new(LogSinkInner { writer: Mutex::new(writer), escape, redactor: ArcSwapOption::empty() }))
     }
 
     pub(super) fn redact(&self, secrets: impl IntoIterator<Item = impl AsRef<str>>) {
@@ -66,7 +76,7 @@ impl Write for LogLineWriter<'_> {
         };
         let mut writer = self.0.writer.lock();
         // A line that cannot be written is lost: logging must not fail the caller.
-        let _ = writer.write_all(text.as_bytes());
+        let _ = writer.write_all((self.0.escape)(&text).as_bytes());
         Ok(bytes.len())
     }
 

@@ -2,6 +2,8 @@
 
 use std::io::{self, Write};
 
+use pegboard_core::printable::printable;
+
 /// Number of bytes that a writable pipe accepts without blocking.
 const CHUNK_BYTES: usize = 512;
 
@@ -64,8 +66,8 @@ impl Write for Stderr {
     }
 }
 
-/// Writes a line to standard error without blocking.
+/// Writes a printable line to standard error without blocking.
 pub fn write_stderr(text: &str) {
     // There is no other place to report the error.
-    let _ = Stderr::default().write_all(format!("{text}\n").as_bytes());
+    let _ = Stderr::default().write_all(format!("{}\n", printable(text)).as_bytes());
 }

@@ -17,6 +17,7 @@ const MAX_AT_ONCE: usize = 25;
 const LATEST: Duration = Duration::from_millis(500);
 
 #[tokio::test(flavor = "multi_thread")]
+#[expect(clippy::disallowed_methods, reason = "a test has an environment of its own")]
 async fn a_gateway_that_is_killed_at_any_moment_leaves_nothing_behind() {
     let _machine = whole_machine().await;
     let seed: u64 = std::env::var("FAULTS_SEED").map_or(1, |seed| seed.parse().unwrap());

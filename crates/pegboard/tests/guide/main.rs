@@ -39,6 +39,7 @@ fn guide() -> Vec<PathBuf> {
 }
 
 /// Runs pages in parallel and returns the differences.
+#[expect(clippy::disallowed_methods, reason = "a test has an environment of its own")]
 fn follow(pages: &[PathBuf]) -> Vec<String> {
     let left = Mutex::new(pages.iter());
     let wrong = Mutex::new(Vec::new());

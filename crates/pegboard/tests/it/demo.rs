@@ -196,7 +196,7 @@ fn the_demo_refuses_a_public_address() {
     insta::assert_snapshot!(
         String::from_utf8_lossy(&output.stderr),
         @r"
-    error[usage]: refusing to listen on 0.0.0.0:0: the demo has no authentication
+    error[usage]: refusing to listen on 0.0.0.0:0: the demo is for this machine only
       help: use a loopback address such as 127.0.0.1, or pegboard serve with --token-env
     "
     );

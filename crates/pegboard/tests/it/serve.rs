@@ -126,8 +126,9 @@ fn without_a_configuration_the_onboarding_toolbox_is_served_until_the_first_file
         .expect("the binary was just built");
     let stderr = gateway.stderr.take().expect("it was asked for");
     let mut lines = BufReader::new(stderr).lines().map(|line| line.expect("it is text"));
-    let said: Vec<String> = lines.by_ref().take(5).collect();
-    insta::assert_snapshot!(said[1..].join("\n"), @r#"
+    let said: Vec<String> = lines.by_ref().take(6).collect();
+    assert!(said[0].starts_with("Token  ") && said[1].starts_with("Ready  "), "{said:?}");
+    insta::assert_snapshot!(said[2..].join("\n"), @r#"
     No configuration found; serving a toolbox with the first steps:
       pegboard import                             import the servers of your clients
       pegboard add time -- uvx mcp-server-time    add a server

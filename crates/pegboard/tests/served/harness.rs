@@ -162,6 +162,8 @@ async fn listen(
 pub(crate) struct Endpoint {
     pub(crate) address: String,
     pub(crate) child: Child,
+    /// Lines of standard error before it was ready.
+    pub(crate) before: Vec<String>,
     lines: tokio::sync::Mutex<mpsc::UnboundedReceiver<String>>,
 }
 
@@ -174,13 +176,13 @@ impl Endpoint {
             let mut before = Vec::new();
             while let Some(line) = said.next_line().await.unwrap() {
                 if let Some(url) = line.strip_prefix("Ready  MCP http://") {
-                    return url.strip_suffix("/mcp").unwrap().to_owned();
+                    return (url.strip_suffix("/mcp").unwrap().to_owned(), before);
                 }
                 before.push(line);
             }
             panic!("it does not serve: {}", before.join("\n"));
         };
-        let address = time::timeout(TEST_TIMEOUT, ready).await.unwrap();
+        let (address, before) = time::timeout(TEST_TIMEOUT, ready).await.unwrap();
         // Keep reading, so that the process does not block.
         let (send_line, lines) = mpsc::unbounded_channel();
         tokio::spawn(async move {
@@ -188,7 +190,7 @@ impl Endpoint {
                 let _ = send_line.send(line);
             }
         });
-        Self { address, child, lines: tokio::sync::Mutex::new(lines) }
+        Self { address, child, before, lines: tokio::sync::Mutex::new(lines) }
     }
 
     /// Reads standard error up to a line with this prefix.

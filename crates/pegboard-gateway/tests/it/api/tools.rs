@@ -13,14 +13,13 @@ fn names(answer: &Value) -> Vec<&str> {
 async fn tools_are_listed_in_order_and_searchable() {
     let (api, _runtime, _) = api().await;
     let server = ApiServer::start(&api, ApiScope::All).await;
-    let cases: [(&str, &[&str]); 7] = [
+    let cases: [(&str, &[&str]); 6] = [
         ("?limit=2", &["dev/notes/list", "dev/notes/add"]),
         ("?query=add+note", &["dev/notes/add", "dev/chain/report"]),
         ("?query=note&tag=Reading", &["dev/notes/list"]),
         ("?tag=reading", &["dev/notes/list"]),
         ("?toolbox=ops", &[]),
         ("?server=idle", &[]),
-        ("?server=idle&open=true", &["dev/idle/sleepy"]),
     ];
     for (query, expected) in cases {
         let (status, answer) = server.get(&format!("/tools{query}")).await;
@@ -28,7 +27,7 @@ async fn tools_are_listed_in_order_and_searchable() {
         assert_eq!((status, &found[..expected.len().min(found.len())]), (200, expected), "{query}");
     }
     let (_, answer) = server.get("/tools?limit=1").await;
-    assert_eq!(answer["total"], 9);
+    assert_eq!(answer["total"], 8);
 }
 
 #[tokio::test]
@@ -43,13 +42,26 @@ async fn a_single_tool_includes_its_schema() {
 }
 
 #[tokio::test]
-async fn looking_up_a_tool_starts_its_server() {
+async fn only_a_post_starts_a_server() {
     let (api, _runtime, _) = api().await;
-    let server = ApiServer::start(&api, ApiScope::All).await;
-    for name in ["dev/idle/sleepy", "idle__sleepy"] {
-        let (status, tool) = server.get(&format!("/tool?name={name}")).await;
-        assert_eq!((status, &tool["tool"]["listedAs"]), (200, &json!("idle__sleepy")), "{name}");
+    for (path, body) in [
+        ("/tool", json!({"name": "dev/idle/sleepy"})),
+        ("/tool", json!({"name": "idle__sleepy"})),
+        ("/toolboxes/open", json!({"toolbox": "dev"})),
+        ("/toolboxes/open", json!({})),
+    ] {
+        let (api, _runtime, _) = super::api_server::api().await;
+        let server = ApiServer::start(&api, ApiScope::All).await;
+        let (status, problem) = server.get("/tool?name=dev/idle/sleepy").await;
+        assert_eq!((status, &problem["error"]["code"]), (404, &json!("unknown_tool")), "{path} {body}");
+        assert_eq!(names(&server.get("/tools?server=idle").await.1), [""; 0], "{path} {body}");
+        assert_eq!(server.post(path, body.clone()).await.0, 200, "{path} {body}");
+        let (status, tool) = server.get("/tool?name=dev/idle/sleepy").await;
+        assert_eq!((status, &tool["tool"]["listedAs"]), (200, &json!("idle__sleepy")), "{path} {body}");
     }
+    let server = ApiServer::start(&api, ApiScope::All).await;
+    assert_eq!(server.post("/toolboxes/open", json!({"toolbox": "nope"})).await.0, 404);
+    assert_eq!(server.get("/tools?open=true").await.0, 400);
 }
 
 #[tokio::test]
@@ -61,7 +73,7 @@ async fn an_unknown_tool_gets_suggestions() {
     insta::assert_snapshot!(problem, @r#"{"error":{"code":"unknown_tool","message":"Unknown tool: notes__ad","hint":"did you mean one of: notes__add, notes__ask, notes__fail?"}}"#);
     let (_, problem) = server.get("/tool?name=dev/notes/ad").await;
     insta::assert_snapshot!(problem, @r#"{"error":{"code":"unknown_tool","message":"Tool 'ad' not found in server 'notes' (toolbox 'dev')","hint":"did you mean add?"}}"#);
-    let (status, problem) = server.get("/tool?name=broken__x").await;
+    let (status, problem) = server.post("/tool", json!({"name": "broken__x"})).await;
     assert_eq!(status, 503);
     insta::assert_snapshot!(problem, @r#"{"error":{"code":"server_unavailable","message":"uvx: not found"}}"#);
 }

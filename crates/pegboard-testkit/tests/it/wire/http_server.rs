@@ -43,10 +43,13 @@ async fn disallowed_requests_are_rejected() {
     );
     assert_eq!(status(post(&url, INITIALIZE).header("host", "evil.example")).await, StatusCode::FORBIDDEN);
     assert_eq!(status(post(&url, INITIALIZE).header("origin", "null")).await, StatusCode::FORBIDDEN);
+    // A page of this machine on another port.
     assert_eq!(
         status(post(&url, INITIALIZE).header("origin", "http://localhost:5173")).await,
-        StatusCode::OK
+        StatusCode::FORBIDDEN
     );
+    let own = url.trim_end_matches("/mcp").trim_end_matches('/').to_owned();
+    assert_eq!(status(post(&url, INITIALIZE).header("origin", own)).await, StatusCode::OK);
     let plain = Client::new().post(&url).header("content-type", "text/plain").body(INITIALIZE);
     assert_eq!(status(plain).await, StatusCode::UNSUPPORTED_MEDIA_TYPE);
     assert_eq!(status(Client::new().put(&url)).await, StatusCode::METHOD_NOT_ALLOWED);

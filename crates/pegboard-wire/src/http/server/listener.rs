@@ -17,15 +17,20 @@ use tokio::net::TcpListener;
 use tokio::time;
 use tower::ServiceExt;
 
-use super::{HttpReply, HttpServerEndpoint, ReplyBody, ServerThreads};
+use super::{HttpReply, HttpServerEndpoint, ReplyBody, ServedConnection, ServerThreads};
 
 /// Pause after a failed accept, for example because there are too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Finds the MCP endpoint of a message, so that it need not pass the router.
 pub trait DirectRoutes: Send + Sync + 'static {
-    /// Returns the endpoint for a POST; `None` leaves the request to the router.
-    fn find(&self, uri: &Uri, headers: &HeaderMap) -> Option<HttpServerEndpoint>;
+    /// Returns the endpoint for a POST on a connection; `None` leaves the request to the router.
+    fn find(
+        &self,
+        uri: &Uri,
+        headers: &HeaderMap,
+        connection: &ServedConnection,
+    ) -> Option<HttpServerEndpoint>;
 }
 
 /// The routes that are served on a listener. Clones share them.
@@ -64,14 +69,21 @@ impl HttpApplication {
         &self.router
     }
 
-    /// Serves one connection until it ends.
+    /// Serves one connection until it ends. Nothing is known about its client.
     pub async fn serve_connection<S>(self: &Arc<Self>, stream: S)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
+        self.serve_client(stream, ServedConnection::default()).await;
+    }
+
+    async fn serve_client<S>(self: &Arc<Self>, stream: S, connection: ServedConnection)
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
         let service = service_fn(move |request| {
-            let application = Arc::clone(self);
-            async move { Ok::<_, Infallible>(application.handle(request).await) }
+            let (application, connection) = (Arc::clone(self), connection.clone());
+            async move { Ok::<_, Infallible>(application.handle(request, connection).await) }
         });
         let server = auto::Builder::new(TokioExecutor::new());
         if let Err(error) = server.serve_connection_with_upgrades(TokioIo::new(stream), service).await {
@@ -79,13 +91,14 @@ impl HttpApplication {
         }
     }
 
-    async fn handle(&self, request: Request<Incoming>) -> HttpReply {
+    async fn handle(&self, mut request: Request<Incoming>, connection: ServedConnection) -> HttpReply {
         if request.method() == Method::POST
             && let Some(direct) = &self.direct
-            && let Some(endpoint) = direct.find(request.uri(), request.headers())
+            && let Some(endpoint) = direct.find(request.uri(), request.headers(), &connection)
         {
             return endpoint.handle(request).await;
         }
+        request.extensions_mut().insert(connection);
         let response = match self.router.clone().oneshot(request.map(Body::new)).await {
             Ok(response) => response,
             Err(never) => match never {},
@@ -132,7 +145,10 @@ impl ServerThreads {
             let _ = stream.set_nodelay(true);
             let application = Arc::clone(&application);
             // The task ends with the connection, with its thread, or with the process.
-            self.spawn(stream, |stream| async move { application.serve_connection(stream).await });
+            self.spawn(stream, |stream| async move {
+                let connection = ServedConnection::new(&stream);
+                application.serve_client(stream, connection).await;
+            });
         }
     }
 }

@@ -1,9 +1,10 @@
 //! Prompts on the terminal.
 
-use std::io::{self, BufRead, IsTerminal, Write};
+use std::io::{self, BufRead, IsTerminal};
 
 #[cfg(unix)]
 use super::{Echo, Prompter};
+use crate::cli::print;
 use parking_lot::Mutex;
 
 /// A terminal on standard input. Prompts are written to standard error.
@@ -19,11 +20,11 @@ impl Terminal {
 
 impl Prompter for Terminal {
     fn print(&mut self, text: &str) {
-        let _ = writeln!(anstream::stderr(), "{text}");
+        print::error_line(text);
     }
 
     fn read_line(&mut self, prompt: &str, echo: Echo) -> Option<String> {
-        let _ = write!(anstream::stderr(), "{prompt}").and_then(|()| anstream::stderr().flush());
+        print::prompt(prompt);
         let hidden = match echo {
             Echo::Shown => None,
             Echo::Hidden => Some(HiddenInput::begin()?),
@@ -31,7 +32,7 @@ impl Prompter for Terminal {
         let mut line = String::new();
         let n_bytes = io::stdin().lock().read_line(&mut line).ok()?;
         if hidden.is_some() || n_bytes == 0 {
-            let _ = writeln!(anstream::stderr());
+            print::error_line("");
         }
         drop(hidden);
         (n_bytes > 0).then(|| line.trim_end_matches(['\r', '\n']).to_owned())

@@ -4,12 +4,15 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::http::HeaderValue;
+use axum::http::header::AUTHORIZATION;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all, ready};
 use parking_lot::Mutex;
 use pegboard::call::ValidCall;
 use pegboard::duration::HumanDuration;
 use pegboard::error::ErrorKind;
+use pegboard::gateway::access::AccessToken;
 use pegboard::json::RawJson;
 use pegboard::providers::mcp::{Backend, Connector, HandshakeOptions};
 use pegboard::runtime::Runtime;
@@ -62,6 +65,8 @@ pub(super) struct LoadRun {
     pub(super) direct: DirectTarget,
     /// Endpoint of the gateway, and the tool's name there.
     pub(super) url: String,
+    /// Token that it requires.
+    pub(super) token: Option<AccessToken>,
     pub(super) listed_as: String,
     pub(super) arguments: RawJson,
     pub(super) runtime: Runtime,
@@ -187,7 +192,12 @@ impl LoadRun {
             CliError::from_kind(ErrorKind::InternalError, format!("cannot connect to the gateway: {why}"))
         };
         let Ok(url) = self.url.parse() else { return Err(unavailable(format!("invalid URL {}", self.url))) };
-        let link = connect(HttpOptions::new(url)).map_err(|error| unavailable(error.to_string()))?;
+        let mut http = HttpOptions::new(url);
+        if let Some(token) = &self.token {
+            let header = HeaderValue::try_from(format!("Bearer {}", token.reveal()));
+            http.headers.extend(header.ok().map(|header| (AUTHORIZATION, header)));
+        }
+        let link = connect(http).map_err(|error| unavailable(error.to_string()))?;
         let options = client_options(self.plan.call_timeout);
         let client = McpClient::connect(link, Arc::new(RejectingReceiver), options).await;
         let client = client.map_err(|error| unavailable(error.to_string()))?;

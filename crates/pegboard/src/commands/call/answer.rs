@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::super::output::short;
 use super::super::trace::TRACE_DIGITS;
 use crate::api_client::{ApiClient, ApiPath};
-use crate::cli::format::{DIM, GREEN, PLAIN, RED, format_millis, json_millis, one_line, size, strip_control};
+use crate::cli::format::{DIM, GREEN, PLAIN, RED, format_millis, json_millis, one_line, size};
 use crate::cli::{CliError, print};
 
 /// API response to a completed call.
@@ -25,6 +25,7 @@ pub(in crate::commands) struct ToolAnswer {
 #[derive(Debug, PartialEq)]
 enum AnswerPart {
     Text(String),
+    Json(String),
     /// Binary data and its MIME type.
     Bytes {
         bytes: Vec<u8>,
@@ -81,17 +82,14 @@ impl ToolAnswer {
         }
     }
 
-    /// Prints the answer: verbatim to a pipe, sanitized on a terminal. Binary data is replaced by a note.
+    /// Prints the answer. Binary data is replaced by a note.
     pub(super) fn print(&self) {
         for part in self.parts() {
             match (part, print::is_terminal()) {
-                (AnswerPart::Text(text), true) => print::text(&strip_control(&text)),
-                (AnswerPart::Text(text), false) => print::bytes_line(text.as_bytes()),
-                (AnswerPart::Link(link), _) => print::text(&link),
+                (AnswerPart::Text(text) | AnswerPart::Link(text), _) => print::text(&text),
+                (AnswerPart::Json(json), _) => print::json(&json),
                 (AnswerPart::Bytes { bytes, kind }, true) => print::text(&binary_note(&bytes, &kind)),
-                (AnswerPart::Bytes { bytes, kind }, false) => {
-                    anstream::eprintln!("{}", binary_note(&bytes, &kind));
-                }
+                (AnswerPart::Bytes { bytes, kind }, false) => print::error_line(&binary_note(&bytes, &kind)),
             }
         }
     }
@@ -103,7 +101,7 @@ impl ToolAnswer {
         for part in self.parts() {
             match part {
                 AnswerPart::Bytes { bytes, kind } => files.push((bytes, kind)),
-                AnswerPart::Text(text) | AnswerPart::Link(text) => texts.push(text),
+                AnswerPart::Text(text) | AnswerPart::Json(text) | AnswerPart::Link(text) => texts.push(text),
             }
         }
         if files.is_empty() {
@@ -153,7 +151,7 @@ impl ToolAnswer {
         if parts.is_empty()
             && let Some(structured) = self.raw_result().get("structuredContent")
         {
-            return vec![AnswerPart::Text(structured.as_str().to_owned())];
+            return vec![AnswerPart::Json(structured.as_str().to_owned())];
         }
         parts
     }
@@ -179,7 +177,7 @@ fn content_part(content: &Value) -> AnswerPart {
                 None => bytes(&resource["blob"], &resource["mimeType"]),
             }
         }
-        _ => AnswerPart::Text(content.to_string()),
+        _ => AnswerPart::Json(content.to_string()),
     }
 }
 
@@ -264,7 +262,7 @@ mod tests {
                 ],
                 kind: "unknown type",
             },
-            Text(
+            Json(
                 "{\"type\":\"hologram\",\"x\":1}",
             ),
         ]
@@ -276,7 +274,7 @@ mod tests {
         let answer = answer(r#"{"content":[],"structuredContent":{"b":12345678901234567890123, "a":1e2}}"#);
         assert_eq!(
             answer.parts(),
-            [AnswerPart::Text(r#"{"b":12345678901234567890123, "a":1e2}"#.to_owned())]
+            [AnswerPart::Json(r#"{"b":12345678901234567890123, "a":1e2}"#.to_owned())]
         );
     }
 

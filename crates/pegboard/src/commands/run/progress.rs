@@ -3,18 +3,17 @@
 use std::convert::Infallible;
 use std::fmt::Write;
 
-use anstream::eprintln;
 use pegboard::duration::HumanDuration;
 use pegboard::runtime::Runtime;
 use pegboard::runtime::event::{CallEnd, CallInfo, ModelCallEnd, RuntimeEvent};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 
+use crate::cli::format::{DIM, PLAIN, one_line};
+use crate::cli::print;
+
 /// Maximum number of characters of an untrusted text.
 const MAX_CHARACTERS: usize = 160;
-/// Dim text. Color codes are stripped where colors are off.
-const DIM: &str = "\u{1b}[2m";
-const PLAIN: &str = "\u{1b}[0m";
 
 /// Amount of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +63,7 @@ impl ProgressPrinter {
         if self.verbosity == ProgressVerbosity::Normal
             && let Some(line) = line(event)
         {
-            eprintln!("{DIM}{line}{PLAIN}");
+            print::error_line(&format!("{DIM}{line}{PLAIN}"));
         }
     }
 }
@@ -130,9 +129,7 @@ fn model(end: &ModelCallEnd) -> String {
     line
 }
 
-/// Sanitizes untrusted text: one line, without control characters, truncated.
+/// Puts untrusted text on one line, truncated.
 pub(super) fn printable(text: &str) -> String {
-    let is_cut = text.chars().count() > MAX_CHARACTERS;
-    let shown = text.chars().take(MAX_CHARACTERS).map(|each| if each.is_control() { ' ' } else { each });
-    shown.chain(is_cut.then_some('…')).collect()
+    one_line(text, MAX_CHARACTERS)
 }

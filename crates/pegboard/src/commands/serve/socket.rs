@@ -2,15 +2,17 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::UnixStream;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use axum::Router;
-use tokio::net::UnixListener;
+use axum::serve::Listener;
+use tokio::net::unix::SocketAddr;
+use tokio::net::{UnixListener, UnixStream};
 
-/// Permissions: only this user may access the directory and the socket.
-const FOLDER_MODE: u32 = 0o700;
+use crate::paths::PrivateDir;
+
+/// Permissions: only this user may access the socket.
 const SOCKET_MODE: u32 = 0o600;
 
 /// Listening socket; removed when it is dropped. Commands that connect before it is served wait.
@@ -21,8 +23,9 @@ pub(crate) struct LocalSocket {
 
 impl LocalSocket {
     /// Binds the socket of this process in a directory, which is created if needed.
-    pub(super) fn open(folder: &Path) -> io::Result<Self> {
-        create_private_dir(folder)?;
+    pub(super) fn open(folder: &PrivateDir) -> io::Result<Self> {
+        folder.create()?;
+        let folder = folder.path();
         remove_stale(folder);
         let path = folder.join(format!("{}.sock", std::process::id()));
         // A leftover of an earlier process with the same id.
@@ -36,7 +39,32 @@ impl LocalSocket {
     /// Serves requests while it is polled.
     pub(super) async fn serve(self, application: Router) -> io::Result<()> {
         let Self { listener, file: _removed_at_the_end } = self;
-        axum::serve(listener, application).await
+        axum::serve(OwnUserListener(listener), application).await
+    }
+}
+
+/// Accepts connections of this user and of root, whatever the permissions of the socket have become.
+struct OwnUserListener(UnixListener);
+
+impl Listener for OwnUserListener {
+    type Io = UnixStream;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (UnixStream, SocketAddr) {
+        loop {
+            let (stream, address) = Listener::accept(&mut self.0).await;
+            match stream.peer_cred() {
+                Ok(peer) if peer.uid() == rustix::process::geteuid().as_raw() || peer.uid() == 0 => {
+                    return (stream, address);
+                }
+                Ok(peer) => tracing::warn!(user = peer.uid(), "Rejected a command of another user."),
+                Err(error) => tracing::warn!(%error, "Rejected a command of an unknown user."),
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()
     }
 }
 
@@ -49,24 +77,15 @@ impl Drop for SocketFile {
     }
 }
 
-/// Creates a directory that only this user can access. A directory of another user is an error.
-fn create_private_dir(folder: &Path) -> io::Result<()> {
-    fs::DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder)?;
-    let metadata = fs::symlink_metadata(folder)?;
-    if !metadata.is_dir() || metadata.uid() != rustix::process::getuid().as_raw() {
-        let problem = format!("{} belongs to another user", folder.display());
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
-    }
-    fs::set_permissions(folder, fs::Permissions::from_mode(FOLDER_MODE))
-}
-
 /// Removes sockets of gateways that did not shut down cleanly.
 fn remove_stale(folder: &Path) {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let sockets =
         entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|it| it == "sock"));
     for path in sockets {
-        if UnixStream::connect(&path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
+        if std::os::unix::net::UnixStream::connect(&path)
+            .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+        {
             let _ = fs::remove_file(&path);
         }
     }
@@ -84,7 +103,7 @@ mod tests {
         let dead = folder.join("1.sock");
         drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
 
-        let socket = LocalSocket::open(&folder).unwrap();
+        let socket = LocalSocket::open(&PrivateDir::new(folder.clone())).unwrap();
         let path = socket.file.0.clone();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&folder), mode(&path), dead.exists()), (0o700, 0o600, false));

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use anstream::eprintln;
 use pegboard::config::{
     self, AgentFile, ConfigDialect, ConfigProblem, ConfigSource, Configuration, ConfigurationError,
     EntrySection, ServerEntry, Severity, UnusableEntry,
@@ -16,8 +15,8 @@ use serde_json::{Value, json};
 
 use super::{display_path, is_absent, load_error};
 use crate::cli::error::problem_document;
-use crate::cli::format::{DIM, GREEN, PLAIN, RED, one_line, plural, strip_control};
-use crate::cli::{CliError, Globals, notice};
+use crate::cli::format::{DIM, GREEN, PLAIN, RED, one_line, plural};
+use crate::cli::{CliError, Globals, notice, print};
 
 /// Maximum number of characters of a reason.
 const MAX_CHARACTERS: usize = 200;
@@ -184,21 +183,21 @@ impl ValidationReport {
     /// Prints errors and warnings to standard error.
     pub(super) fn print(&self, globals: &Globals, mode: ValidationMode) {
         for failure in &self.failures {
-            eprintln!("{}", failure.text());
+            print::error_line(&failure.text());
         }
         let unset = match mode {
             ValidationMode::Normal => &[][..],
             ValidationMode::Strict => &self.unset,
         };
         for problem in self.problems.iter().chain(unset) {
-            eprintln!("{problem}");
+            print::error_line(&problem.to_string());
         }
         let placed = self.warnings.iter().map(ConfigProblem::render);
-        let others = self.remarks.iter().map(|note| format!("warning: {}", strip_control(&note.text())));
+        let others = self.remarks.iter().map(|note| format!("warning: {}", note.text()));
         for warning in placed.chain(others) {
             match mode {
                 ValidationMode::Normal => notice(globals, &warning),
-                ValidationMode::Strict => eprintln!("{warning}"),
+                ValidationMode::Strict => print::error_line(&warning),
             }
         }
     }

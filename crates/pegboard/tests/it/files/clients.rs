@@ -91,12 +91,15 @@ fn the_entry_is_printed_in_the_format_of_the_client() {
     assert_snapshot!(stage.run("export --to codex --http"), @r#"
     [mcp_servers.pegboard]
     url = "http://127.0.0.1:7332/mcp"
+    http_headers = { Authorization = "Bearer ***" }
+    (stderr) Secrets are redacted here; --write writes them
     "#);
-    assert_snapshot!(stage.run("export --to continue --http"), @"
+    // Another machine has another token.
+    assert_snapshot!(stage.run("export --to continue --http https://tools.example/mcp"), @"
     mcpServers:
       - name: pegboard
         type: streamable-http
-        url: http://127.0.0.1:7332/mcp
+        url: https://tools.example/mcp
     ");
     assert_snapshot!(stage.run("export --to opencode --http http://localhost:1/mcp -o json"), @r#"
     {
@@ -104,11 +107,20 @@ fn the_entry_is_printed_in_the_format_of_the_client() {
         "pegboard": {
           "type": "remote",
           "url": "http://localhost:1/mcp",
-          "enabled": true
+          "enabled": true,
+          "headers": {
+            "Authorization": "Bearer ***"
+          }
         }
       }
     }
+    (stderr) Secrets are redacted here; --write writes them
     "#);
+}
+
+#[test]
+fn an_entry_that_is_not_possible_is_explained() {
+    let stage = Stage::with("pegboard.yaml", "mcpServers: {}\n");
     assert_snapshot!(stage.run("export --to claude-desktop --http"), @"
     (stderr) error[usage]: Claude Desktop does not support servers with a URL
       help: remove --http to have it start a program
@@ -320,13 +332,16 @@ fn connect_writes_the_selected_file_of_a_client() {
     assert_snapshot!(stage.run("connect cursor --http --dry-run"), @r#"
     --- ~/.cursor/mcp.json
     +++ ~/.cursor/mcp.json
-    @@ -1,5 +1,8 @@
+    @@ -1,5 +1,11 @@
      {
        "mcpServers": {
     -    "a": {"command": "a", "env": {"KEY": "**-*"}} // mine
     +    "a": {"command": "a", "env": {"KEY": "**-*"}}, // mine
     +    "pegboard": {
-    +      "url": "http://127.0.0.1:7332/mcp"
+    +      "url": "http://127.0.0.1:7332/mcp",
+    +      "headers": {
+    +        "Authorization": "****** ****************************************************************"
+    +      }
     +    }
        }
      }
@@ -401,12 +416,15 @@ fn a_file_changed_since_is_restored_only_with_force() {
     assert_snapshot!(stage.run("restore cursor --dry-run"), @r#"
     --- ~/.cursor/mcp.json
     +++ ~/.cursor/mcp.json
-    @@ -1,8 +1,5 @@
+    @@ -1,11 +1,5 @@
      {
        "mcpServers": {
     -    "a": {"command": "a", "env": {"KEY": "**-*"}}, // ours
     -    "pegboard": {
-    -      "url": "http://127.0.0.1:7332/mcp"
+    -      "url": "http://127.0.0.1:7332/mcp",
+    -      "headers": {
+    -        "Authorization": "****** ****************************************************************"
+    -      }
     -    }
     +    "a": {"command": "a", "env": {"KEY": "**-*"}} // mine
        }
@@ -520,4 +538,24 @@ toolboxes:
     Undo with: pegboard restore cursor
     ");
     assert_snapshot!(stage.read("~/.cursor/mcp.json"), @r#"{"mcpServers": {"x": {"command": "a1", "args": []}, "two-x": {"command": "a2", "args": []}, "x-2": {"command": "a3", "args": []}}}"#);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_token_is_written_only_to_files_that_nobody_else_reads() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let stage = Stage::with("pegboard.yaml", "mcpServers: {}\n");
+    stage.write("~/.cursor/mcp.json", CURSOR);
+    let mode = |name: &str| stage.path(name).metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode("~/.cursor/mcp.json") & 0o044, 0o044);
+    stage.run("connect cursor --http");
+    let written = stage.without_paths(&stage.read("~/.cursor/mcp.json"));
+    assert!(written.contains(r#""Authorization": "Bearer TOKEN""#), "{written}");
+    assert_eq!(mode("~/.cursor/mcp.json"), 0o600);
+    stage.run("connect windsurf --http http://localhost:9000/mcp");
+    assert_eq!(mode("~/.codeium/windsurf/mcp_config.json"), 0o600);
+    // The file of a project is shared with others.
+    stage.run("connect cursor --project --http");
+    assert!(!stage.read(".cursor/mcp.json").contains("Authorization"));
 }

@@ -93,13 +93,16 @@ impl Stage {
         self.without_paths(&told)
     }
 
-    /// Replaces temporary paths in a text.
+    /// Replaces temporary paths and the token in a text.
     pub(crate) fn without_paths(&self, text: &str) -> String {
         let real = |path: &Path| path.canonicalize().unwrap().display().to_string();
         let program = Path::new(env!("CARGO_BIN_EXE_pegboard"));
+        let token = std::fs::read_to_string(self.home().join("state/pegboard/token"));
+        let token = token.map_or_else(|_| "no token yet".to_owned(), |token| token.trim().to_owned());
         text.replace(&real(program), "/bin/pegboard")
             .replace(&program.display().to_string(), "/bin/pegboard")
             .replace(&real(&self.home()), "~")
             .replace(&self.home().display().to_string(), "~")
+            .replace(&token, "TOKEN")
     }
 }
