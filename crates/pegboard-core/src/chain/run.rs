@@ -232,14 +232,12 @@ impl<'p> StepScope<'p> {
     /// Builds the input of the tool; fails if a source is missing.
     fn input_of(&self, step: &ChainStep, tools: &dyn Invoker) -> Result<Value, String> {
         if step.input_mapping.is_empty() {
-            return Ok(match self.item {
-                Some(item) => item["item"].clone(),
-                None => {
-                    let entry = tools.find(&step.tool_name);
-                    self.note_left_out(step, entry.as_deref(), tools);
-                    self.accepted_context(entry.as_deref())
-                }
-            });
+            if let Some(item) = self.item {
+                return Ok(item["item"].clone());
+            }
+            let entry = tools.find(&step.tool_name);
+            self.note_left_out(step, entry.as_deref(), tools);
+            return Ok(self.accepted_context(entry.as_deref()));
         }
         let mut input = Map::new();
         for (name, source) in &step.input_mapping {

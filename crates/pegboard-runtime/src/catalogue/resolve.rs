@@ -321,10 +321,11 @@ impl Snapshot {
             [(_, slot)] if n_others == 0 => self.in_slot(name, slot, name, scope),
             _ => {
                 // A similar name that exists is a better suggestion than a server that may have the tool.
-                let similar = if named.is_empty() { self.similar(name, scope) } else { Vec::new() };
-                let names =
-                    if similar.is_empty() { self.qualified(name, &candidates, &named) } else { similar };
-                NameTarget::Unknown(unknown_tool(name, names))
+                let mut nearest = if named.is_empty() { self.similar(name, scope) } else { Vec::new() };
+                if nearest.is_empty() {
+                    nearest = qualified(name, &candidates, &named);
+                }
+                NameTarget::Unknown(unknown_tool(name, nearest))
             }
         }
     }
@@ -342,32 +343,14 @@ impl Snapshot {
         }
         let tools = namesakes.iter().filter(|at| slot.span.contains(at)).map(|at| &self.tools[*at]);
         let tools: Vec<&Arc<CatalogueTool>> = tools.collect();
-        match tools[..] {
-            [tool] => NameTarget::Near(tool),
-            _ => match tools.iter().find(|tool| tool.id.name.as_str() == name) {
-                Some(tool) => NameTarget::Near(tool),
-                None => {
-                    let names = tools.iter().take(MAX_SUGGESTIONS).map(|tool| tool.flat_name.to_string());
-                    NameTarget::Unknown(unknown_tool(name, names.collect()))
-                }
-            },
+        let own = tools.iter().find(|tool| tool.id.name.as_str() == name);
+        match (own, &tools[..]) {
+            (Some(tool), _) | (None, [tool]) => NameTarget::Near(tool),
+            (None, several) => {
+                let names = several.iter().take(MAX_SUGGESTIONS).map(|tool| tool.flat_name.to_string());
+                NameTarget::Unknown(unknown_tool(name, names.collect()))
+            }
         }
-    }
-
-    /// Returns the names with a server that a short name may mean, in configuration order. They are the same
-    /// before and after the servers have listed their tools.
-    fn qualified(
-        &self,
-        name: &str,
-        candidates: &[(usize, &ListingSlot)],
-        named: &HashSet<usize>,
-    ) -> Vec<String> {
-        let (known, unknown): (Vec<_>, Vec<_>) = candidates.iter().partition(|(at, _)| named.contains(at));
-        let mut suggested: Vec<&(usize, &ListingSlot)> =
-            known.into_iter().chain(unknown).take(MAX_SUGGESTIONS).collect();
-        suggested.sort_by_key(|(at, _)| *at);
-        let tool = sanitize(name);
-        suggested.into_iter().map(|(_, slot)| format!("{}__{tool}", slot.label)).collect()
     }
 
     /// Returns the meaning of a name in sanitized form, if corrections are on and it names a server.
@@ -435,6 +418,17 @@ impl Snapshot {
     fn slot_of(&self, tool: usize) -> usize {
         self.slots.partition_point(|slot| slot.span.end <= tool)
     }
+}
+
+/// Returns the names with a server that a short name may mean, in configuration order. They are the same
+/// before and after the servers have listed their tools.
+fn qualified(name: &str, candidates: &[(usize, &ListingSlot)], named: &HashSet<usize>) -> Vec<String> {
+    let (known, unknown): (Vec<_>, Vec<_>) = candidates.iter().partition(|(at, _)| named.contains(at));
+    let mut suggested: Vec<&(usize, &ListingSlot)> =
+        known.into_iter().chain(unknown).take(MAX_SUGGESTIONS).collect();
+    suggested.sort_by_key(|(at, _)| *at);
+    let tool = sanitize(name);
+    suggested.into_iter().map(|(_, slot)| format!("{}__{tool}", slot.label)).collect()
 }
 
 fn unknown_tool(name: &str, nearest: Vec<String>) -> NotFound {

@@ -211,8 +211,8 @@ fn the_longest_prefix_wins() {
         let mut some = listings.clone();
         some[owner] = listing(&format!("{}/{}", some[owner].toolbox, some[owner].server), &tools);
         for tool in snapshot(&some).tools() {
-            let same = all.by_id(&tool.id).unwrap();
-            assert_eq!((&tool.flat_name, &tool.agent_mode_name), (&same.flat_name, &same.agent_mode_name));
+            let warm = all.by_id(&tool.id).unwrap();
+            assert_eq!((&tool.flat_name, &tool.agent_mode_name), (&warm.flat_name, &warm.agent_mode_name));
         }
     }
 }

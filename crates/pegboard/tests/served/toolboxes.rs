@@ -179,8 +179,8 @@ async fn calling_an_unusable_tool_explains_why() {
             insta::assert_snapshot!(texts.join("\n"), @r#"
             isError: Error executing tool: Server 'zz' not found in toolbox 'dev'. Available servers: b, a
             isError: Error executing tool: Tool 'zeta' not found in server 'a' (toolbox 'dev')
-            isError: Error executing tool: Toolbox 'DEV' is not open: Toolbox 'DEV' not found. Available toolboxes: dev, prod, none
-            isError: Error executing tool: Toolbox 'nope' is not open: Toolbox 'nope' not found. Available toolboxes: dev, prod, none
+            isError: Error executing tool: Toolbox 'DEV' is not open: Toolbox 'DEV' not found. Available toolboxes: dev, prod, none. Did you mean 'dev'?
+            isError: Error executing tool: Toolbox 'nope' is not open: Toolbox 'nope' not found. Available toolboxes: dev, prod, none. Did you mean 'none'?
             isError: Error executing tool 'rpcerr' in server 'b' (toolbox 'dev'): MCP error -32602: bad args
             "#);
         }
