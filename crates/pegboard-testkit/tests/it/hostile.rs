@@ -96,6 +96,12 @@ fn every_mode_answers_a_call_as_specified() {
         (StdioFault::CrashDuringCall, &[]),
         (StdioFault::NeitherResultNorError, &[r#"{"jsonrpc":"2.0","id":3}"#, ECHOED]),
         (StdioFault::WrongShape, &[r#"{"jsonrpc":"2.0","id":3,"result":"counted"}"#, ECHOED]),
+        (StdioFault::NotJson, &[r#"{"jsonrpc":"2.0","id":3,"result":{"content":[],"n":NaN}}"#, ECHOED]),
+        (
+            StdioFault::NotJsonWithoutId,
+            &[r#"{"jsonrpc":"2.0","result":{"content":[],"n":Infinity}}"#, ECHOED],
+        ),
+        (StdioFault::InvalidContent, &[r#"{"jsonrpc":"2.0","id":3,"result":{"content":42}}"#, ECHOED]),
         (StdioFault::AnswerTwice, &[COUNTED, &COUNTED.replace("counted", "counted again"), ECHOED]),
         (StdioFault::StderrFlood, &[COUNTED, ECHOED]),
     ];

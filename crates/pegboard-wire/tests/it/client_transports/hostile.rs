@@ -133,7 +133,7 @@ async fn an_oversized_response_fails() {
 
 #[tokio::test]
 async fn an_oversized_event_fails() {
-    let expected = "protocol violation: an event exceeds 10000 bytes";
+    let expected = "protocol violation: the response exceeds 10000 bytes";
     let server =
         serve(|seen| async move { events(&[event(&answer(&seen, &json!("x".repeat(20_000))))]) }).await;
     check_small(&server.url, expected).await;
