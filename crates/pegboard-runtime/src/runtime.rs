@@ -14,7 +14,7 @@ use pegboard_core::call::{Call, ToolRef};
 use pegboard_core::error::CallError;
 use pegboard_core::id::ToolId;
 use pegboard_core::model::OutputReader;
-use pegboard_core::owner::{Owner, OwnerScope, Principals};
+use pegboard_core::owner::{Owner, Principals};
 use pegboard_core::provider::ServerState;
 use pegboard_core::redact::{self, Redactor};
 use pegboard_core::settings::{QueueSettings, RuntimeSettings};
@@ -153,18 +153,6 @@ impl Runtime {
 
     pub(crate) fn of(shared: Arc<RuntimeShared>) -> Self {
         Self(shared)
-    }
-
-    /// Announces a principal before its first caller. What belongs to no call, such as the log of a server, is
-    /// shown to principals only while there is just one.
-    pub fn add_principal(&self, owner: &Owner) {
-        self.0.principals.observe(owner);
-    }
-
-    /// Returns `true` if what belongs to no call, such as the output of a server, is visible within a scope: to the
-    /// operator always, to a principal while it is the only one.
-    pub fn shows_unowned(&self, scope: &OwnerScope) -> bool {
-        self.0.shows_unowned(scope)
     }
 
     /// Creates a caller.
@@ -444,17 +432,6 @@ impl RuntimeShared {
             | ServerState::Restarting { .. }
             | ServerState::Stopped => state.clone(),
         }
-    }
-
-    /// Returns the state as shown within a scope: what the server wrote to stderr may be about another principal.
-    pub(crate) fn visible_state(&self, state: &ServerState, scope: &OwnerScope) -> ServerState {
-        let state = self.without_secrets(state);
-        if self.shows_unowned(scope) { state.with_stderr() } else { state.without_stderr() }
-    }
-
-    /// Returns `true` if what belongs to no call is visible within a scope.
-    pub(crate) fn shows_unowned(&self, scope: &OwnerScope) -> bool {
-        *scope == OwnerScope::All || !self.principals.are_several()
     }
 
     pub(crate) fn next_session_key(&self) -> u64 {

@@ -82,9 +82,6 @@ impl<'l> OperationImporter<'l> {
         let method = Method::from_bytes(node.method.to_uppercase().as_bytes())
             .map_err(|_| format!("invalid method '{}'", clip(node.method)))?;
         let base = server::base_url(self.documents, self.settings, [Some(node.operation), Some(node.item)])?;
-        let credentials = self.security.credentials(node.operation);
-        let network = network_access(&base, !credentials.is_empty() || !self.headers.is_empty())?;
-        let base = base.url;
         let written = self.parameters(node)?;
         let mut named = self.read_parameters(node, &written)?;
         let body = match self.documents.version {
@@ -96,6 +93,9 @@ impl<'l> OperationImporter<'l> {
         let (path, query) = self.path(node, &mut named)?;
         let (parameters, body, input_schema) = self.arguments(node, named, body)?;
         let output_schema = self.output_schema(node);
+        let credentials = self.security.credentials(node.operation);
+        let network = network_access(&base, !credentials.is_empty() || !self.headers.is_empty())?;
+        let base = base.url;
         let operation = OpenApiOperation {
             web: self.clients.get(&base, network).map_err(|error| error.to_string())?,
             accept: accept(self.documents, node.operation),

@@ -5,17 +5,30 @@ use std::time::Duration;
 use pegboard_core::chain::ChainSpec;
 use pegboard_core::error::{CallError, NotFound};
 use pegboard_core::id::ToolboxName;
-use pegboard_core::owner::OwnerScope;
+use pegboard_core::owner::{Owner, OwnerScope};
+use pegboard_core::provider::ServerState;
 use pegboard_core::server_log::ServerLog;
 use tokio::time::Instant;
 
-use super::{ActivePlan, Runtime};
+use super::{ActivePlan, Runtime, RuntimeShared};
 use crate::call::registry::{CallId, CallStatus};
 use crate::event::RuntimeEvent;
 use crate::optree::OpNode;
 use crate::toolbox::{ConfiguredToolbox, ListingProgress, ServerStatus, ToolboxServer};
 
 impl Runtime {
+    /// Announces a principal before its first caller. What belongs to no call, such as the log of a server, is
+    /// shown to principals only while there is just one.
+    pub fn add_principal(&self, owner: &Owner) {
+        self.0.principals.observe(owner);
+    }
+
+    /// Returns `true` if what belongs to no call, such as the output of a server, is visible within a scope: to the
+    /// operator always, to a principal while it is the only one.
+    pub fn shows_unowned(&self, scope: &OwnerScope) -> bool {
+        self.0.shows_unowned(scope)
+    }
+
     /// Returns the status of every server, in configuration order, as visible within a scope.
     pub fn servers(&self, scope: &OwnerScope) -> Vec<ServerStatus> {
         self.0.active_plan().toolboxes.status(&self.0, scope)
@@ -120,4 +133,17 @@ fn unknown_server(active_plan: &ActivePlan, toolbox: &str, server: &str) -> Call
         Some(name) => NotFound::Server { toolbox, server, available: toolboxes.servers_of(&name) },
         None => NotFound::Toolbox { toolbox, available: toolboxes.names(None) },
     })
+}
+
+impl RuntimeShared {
+    /// Returns the state as shown within a scope: what the server wrote to stderr may be about another principal.
+    pub(crate) fn visible_state(&self, state: &ServerState, scope: &OwnerScope) -> ServerState {
+        let state = self.without_secrets(state);
+        if self.shows_unowned(scope) { state.with_stderr() } else { state.without_stderr() }
+    }
+
+    /// Returns `true` if what belongs to no call is visible within a scope.
+    pub(crate) fn shows_unowned(&self, scope: &OwnerScope) -> bool {
+        *scope == OwnerScope::All || !self.principals.are_several()
+    }
 }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
+use pegboard::owner::LOCAL_PRINCIPAL;
 use serde_json::Value;
 
 use super::trace::drawing::{TraceDrawing, TraceLayout};
@@ -100,10 +101,12 @@ fn in_flight(session: &Value) -> String {
     }
 }
 
-/// Names of a session, as far as known.
+/// Names of a session, as far as known. The local principal needs no mention.
 fn name(session: &Value) -> String {
     let words = ["name", "title", "client", "principal", "workspace"];
-    let words = words.iter().filter_map(|name| session[*name].as_str()).filter(|word| !word.is_empty());
+    let is_local = |name: &str| name == "principal" && session[name] == LOCAL_PRINCIPAL;
+    let words = words.iter().filter(|name| !is_local(name)).filter_map(|name| session[*name].as_str());
+    let words = words.filter(|word| !word.is_empty());
     words.map(|word| one_line(word, 60)).collect::<Vec<_>>().join("  ")
 }
 

@@ -191,7 +191,7 @@ async fn the_most_specific_workspace_wins_and_stays_with_the_session() {
 async fn traced(profile: &str, kind: (Transport, Era), calls: &[(&str, Value)]) -> Vec<TraceRecord> {
     let environment = TestEnvironment::new();
     let mut configuration = agents(&environment);
-    configuration["tracePayloads"] = true.into();
+    (configuration["pegboard"], configuration["tracePayloads"]) = (1.into(), true.into());
     let file = environment.write("workbench-config.json", &configuration.to_string());
     let connected = ConnectedClient::connect(environment, &file, Some(profile), kind).await;
     for (name, arguments) in calls {
