@@ -100,8 +100,8 @@ impl Observer for EventLogger {
             RuntimeEvent::Corrected { asked, tool } => corrected(asked, tool),
             RuntimeEvent::Server { toolbox, server, state } => server_state(toolbox, server, state),
             RuntimeEvent::Started { servers } => started(servers),
-            // Logged by the writer, at most once a minute.
-            RuntimeEvent::LogLost { .. } => {}
+            // Logged by the writer, at most once a minute, and by the transport, once per stream.
+            RuntimeEvent::LogLost { .. } | RuntimeEvent::NotificationsDropped { .. } => {}
             RuntimeEvent::Catalogue { n_tools } => {
                 tracing::info!(target: "pegboard::catalogue", n_tools, "catalogue changed");
             }

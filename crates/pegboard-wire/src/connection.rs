@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tokio::time;
 
-use crate::era::Era;
+use crate::era::{Era, LogLevel};
 use crate::http::client::HttpTransport;
 use crate::http::client::call::HttpCall;
 use crate::http::server::streams::SessionStreams;
@@ -149,10 +149,7 @@ impl Outbound {
                 letter.turn = Some(transport.turn_of(&letter.message));
                 letters
             }
-            Self::HttpSession { streams } => {
-                streams.route(&letter);
-                return Ok(());
-            }
+            Self::HttpSession { streams } => return streams.route(&letter),
         };
         letters.send(letter).await.map_err(|_| TransportError::Closed)
     }
@@ -163,7 +160,10 @@ impl Outbound {
             Self::Queue { cancels, .. } | Self::HttpClient { cancels, .. } => {
                 let _ = cancels.send(cancel);
             }
-            Self::HttpSession { streams } => streams.route(&Letter::new(cancel_notification(&cancel))),
+            Self::HttpSession { streams } => {
+                // Without memory for it, the client keeps a request that nobody waits for.
+                let _ = streams.route(&Letter::new(cancel_notification(&cancel)));
+            }
         }
     }
 }
@@ -418,10 +418,19 @@ impl Connection {
         }
     }
 
+            // The transport works, but has refused this message.
+            Err(refused @ TransportError::Failed { .. }) => Err(refused),
     /// Sends a notification; `related_request` is the peer's request that it belongs to.
     pub async fn notify(
         &self,
         notification: Notification,
+    /// Records the minimum level of log messages that the peer accepts.
+    pub(crate) fn set_log_level(&self, level: LogLevel) {
+        if let Outbound::HttpSession { streams } = &self.0.outbound {
+            streams.set_log_level(level);
+        }
+    }
+
         related_request: Option<Id>,
     ) -> Result<(), TransportError> {
         self.send(Letter::new(Message::Notification(notification)).about(related_request)).await

@@ -22,6 +22,7 @@ use crate::message::{Frame, Id, InvalidMessage, Message, Request, RpcError, code
 use crate::server::ServiceServer;
 
 mod channel;
+mod event_memory;
 mod host_check;
 mod listener;
 mod reply;
@@ -30,6 +31,7 @@ mod stateless;
 pub(crate) mod streams;
 mod threads;
 
+pub use event_memory::{DroppedNotifications, EventMemory, NotificationLoss};
 pub use listener::{DirectRoutes, HttpApplication, serve};
 pub use reply::{HttpReply, ReplyBody};
 use sessions::Sessions;
@@ -56,6 +58,8 @@ pub struct HttpServerOptions {
     pub max_sessions: usize,
     /// Idle timeout of a session.
     pub session_idle: Duration,
+    /// Memory for the events of sessions.
+    pub event_memory: EventMemory,
 }
 
 impl Default for HttpServerOptions {
@@ -68,6 +72,7 @@ impl Default for HttpServerOptions {
             keep_alive: Duration::from_secs(15),
             max_sessions: 10_000,
             session_idle: Duration::from_hours(1),
+            event_memory: EventMemory::default(),
         }
     }
 }

@@ -16,10 +16,13 @@ use pegboard::config::Configuration;
 use pegboard::gateway::api::{self, Api, ApiScope, GatewayInfo};
 use pegboard::gateway::{Gateway, serve, token};
 use pegboard::providers::mcp::PoolOptions;
+use pegboard::runtime::event::{NotificationDropReason, RuntimeEvent};
 use pegboard::settings::mcp::Secret;
 use pegboard::settings::{MAX_THREADS, RuntimeSettings};
 use pegboard::telemetry::{Telemetry, TelemetryOptions};
-use pegboard::wire::http::server::{HttpServerOptions, ServerThreads};
+use pegboard::wire::http::server::{
+    DroppedNotifications, EventMemory, HttpServerOptions, NotificationLoss, ServerThreads,
+};
 use pegboard::wiring::{self, App, AppOptions};
 use tokio::net::TcpListener;
 
@@ -216,23 +219,30 @@ impl ServeArgs {
         listener: TcpListener,
         tokens: BTreeMap<String, Secret>,
     ) -> Result<(), CliError> {
-        let mut options = HttpServerOptions::default();
+        let events = app.runtime.events().clone();
+        let event_memory = EventMemory::new(EventMemory::DEFAULT_BYTES, move |dropped| {
+            events.emit(|| dropped_notifications(dropped));
+        });
+        let mut options = HttpServerOptions { event_memory, ..HttpServerOptions::default() };
         if !tokens.is_empty() {
             // A client with a token is not a web page using DNS rebinding.
             options.allowed_hosts.push("*".to_owned());
         }
         let system = |error: io::Error| CliError::system(error.to_string());
-        let application = |gateway: &Gateway, scope: ApiScope| {
-            let clients = serve::application(gateway, self.profile.as_deref(), &options);
+        let application = |gateway: &Gateway, scope: ApiScope, options: &HttpServerOptions| {
+            let clients = serve::application(gateway, self.profile.as_deref(), options);
             let clients = clients.map_err(|error| CliError::usage(error.to_string()))?;
-            Ok::<_, CliError>(clients.merge(api::router(api, scope, &options)))
+            Ok::<_, CliError>(clients.merge(api::router(api, scope, options)))
         };
         let application = if tokens.is_empty() {
-            application(&app.gateway, ApiScope::All)?
+            application(&app.gateway, ApiScope::All, &options)?
         } else {
             let applications = tokens.into_iter();
             let applications = applications.map(|(name, token)| {
-                Ok((token, application(&app.gateway.for_principal(&name), ApiScope::Principal(name))?))
+                let event_memory = options.event_memory.part(EventMemory::PRINCIPAL_BYTES);
+                let options = HttpServerOptions { event_memory, ..options.clone() };
+                let gateway = app.gateway.for_principal(&name);
+                Ok((token, application(&gateway, ApiScope::Principal(name), &options)?))
             });
             token::require_token(applications.collect::<Result<Vec<_>, CliError>>()?)
         };
@@ -248,6 +258,16 @@ impl ServeArgs {
 /// Serves the API on the local socket while it is polled. Never completes.
 #[cfg(unix)]
 pub(crate) async fn serve_local_api(api: &Api, state: Option<&Path>) {
+/// Returns the event for notifications that a client did not read.
+fn dropped_notifications(dropped: DroppedNotifications) -> RuntimeEvent {
+    let DroppedNotifications { n_notifications, reason } = dropped;
+    let reason = match reason {
+        NotificationLoss::NoReader => NotificationDropReason::NoReader,
+        NotificationLoss::SlowReader => NotificationDropReason::SlowReader,
+    };
+    RuntimeEvent::NotificationsDropped { n_notifications, reason }
+}
+
     if let Some(state) = state {
         let routes = api::router(api, ApiScope::All, &HttpServerOptions::default());
         let served = match LocalSocket::open(&paths::socket_dir(state)) {
