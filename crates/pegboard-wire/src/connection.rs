@@ -24,7 +24,8 @@ use crate::http::client::HttpTransport;
 use crate::http::client::call::HttpCall;
 use crate::http::server::streams::SessionStreams;
 use crate::link::{
-    Arrival, CancelRequest, Letter, Link, LinkKind, MessageTrace, TransportError, TransportEvent,
+    Arrival, CLOSE_TIMEOUT, CancelRequest, Letter, Link, LinkKind, MessageTrace, TransportError,
+    TransportEvent,
 };
 use crate::message::outgoing::{EncodedRequest, OutgoingMeta};
 use crate::message::{Id, Message, Notification, Request, Response, RpcError};
@@ -36,6 +37,9 @@ const CANCELLED_METHOD: &str = "notifications/cancelled";
 
 /// Pegboard's own error code for a peer that exceeds the limit of concurrent requests.
 const OVERLOADED: i64 = -32_000;
+
+/// Pegboard's own error code for a request that is cancelled because its connection closes.
+const CANCELLED: i64 = -32_000;
 
 /// Handler of requests and notifications that the peer initiates.
 pub trait InboundHandler: Send + Sync + 'static {
@@ -414,16 +418,12 @@ impl Connection {
         }
         match self.0.outbound.send(letter).await {
             Ok(()) => Ok(()),
+            // The transport works, but has refused this message.
+            Err(refused @ TransportError::Failed { .. }) => Err(refused),
             Err(_) => Err(self.send_error().await),
         }
     }
 
-            // The transport works, but has refused this message.
-            Err(refused @ TransportError::Failed { .. }) => Err(refused),
-    /// Sends a notification; `related_request` is the peer's request that it belongs to.
-    pub async fn notify(
-        &self,
-        notification: Notification,
     /// Records the minimum level of log messages that the peer accepts.
     pub(crate) fn set_log_level(&self, level: LogLevel) {
         if let Outbound::HttpSession { streams } = &self.0.outbound {
@@ -431,6 +431,10 @@ impl Connection {
         }
     }
 
+    /// Sends a notification; `related_request` is the peer's request that it belongs to.
+    pub async fn notify(
+        &self,
+        notification: Notification,
         related_request: Option<Id>,
     ) -> Result<(), TransportError> {
         self.send(Letter::new(Message::Notification(notification)).about(related_request)).await
@@ -575,10 +579,35 @@ async fn dispatch(
     });
     if let Some((linger, mut n_inbound)) = linger {
         // Meanwhile the connection may be dropped; then nothing is left to wait for.
-        let _ = time::timeout(linger, n_inbound.wait_for(|n_inbound| *n_inbound == 0)).await;
+        if time::timeout(linger, n_inbound.wait_for(|n_inbound| *n_inbound == 0)).await.is_err() {
+            // A peer that does not read must not keep the connection alive.
+            let _ = time::timeout(CLOSE_TIMEOUT, reject_inbound(&shared, linger)).await;
+        }
     }
     if let Some(shared) = shared.upgrade() {
         shared.close(reason);
+    }
+}
+
+/// Cancels all requests of the peer and answers them with an error.
+async fn reject_inbound(shared: &Weak<ConnectionShared>, linger: Duration) {
+    let Some(strong) = shared.upgrade() else { return };
+    let inbound = std::mem::take(&mut strong.table().inbound);
+    let outbound = strong.outbound.clone();
+    drop(strong);
+    // All at once, since the peer may read the responses slowly or not at all.
+    inbound.values().for_each(InboundEntry::abort);
+    for id in inbound.into_keys() {
+        let error = RpcError::new(
+            CANCELLED,
+            format!(
+                "The request was cancelled: it did not finish within {linger:?} after the end of the input"
+            ),
+        );
+        let rejection = Letter::new(Message::response(Some(id.clone()), Err(error))).about(Some(id));
+        if outbound.send(rejection).await.is_err() {
+            return;
+        }
     }
 }
 

@@ -34,13 +34,14 @@ use reload::{ConfigWatcher, ReloadSignal, WatchMode};
 use server_reports::{ReportVerbosity, ServerReporter};
 #[cfg(unix)]
 use socket::LocalSocket;
-use stdout_closed::stdout_closed;
+use stdio_client::StdioClient;
 
 mod reload;
 mod server_reports;
 mod sigusr1;
 #[cfg(unix)]
 mod socket;
+mod stdio_client;
 mod stdout_closed;
 
 /// Default listen address.
@@ -132,17 +133,13 @@ impl ServeArgs {
             configuration: watcher.selection().paths(),
             addresses: address.iter().map(|address| format!("http://{address}/mcp")).collect(),
         });
+        // Runs in a task, so that calls in flight are answered during the shutdown.
+        let mut stdio = self.stdio.then(|| StdioClient::serve(&app.gateway, self.profile.clone()));
         let serving = async {
-            if let Some(listener) = listener {
-                self.serve_http((&app, &api), &threads, listener, tokens).await
-            } else {
-                tokio::select! {
-                    served = serve::stdio(&app.gateway, self.profile.as_deref()) => {
-                        served.map_err(|error| CliError::usage(error.to_string()))
-                    }
-                    // Calls of the client end with it.
-                    () = stdout_closed() => Ok(()),
-                }
+            match (listener, &mut stdio) {
+                (Some(listener), _) => self.serve_http((&app, &api), &threads, listener, tokens).await,
+                (None, Some(stdio)) => stdio.served().await,
+                (None, None) => Ok(()),
             }
         };
         // The parent process may show stderr to its user, so only failures are printed.
@@ -156,9 +153,15 @@ impl ServeArgs {
             () = sigusr1::report_on_signal(&app, &threads) => Ok(()),
             () = serve_local_api(&api, state.as_deref()) => Ok(()),
         };
+        let shutting_down = async {
+            app.runtime.shut_down(GRACE).await;
+            if let Some(stdio) = stdio {
+                stdio.close().await;
+            }
+        };
         // A second signal skips the shutdown.
         tokio::select! {
-            _ = app.runtime.shut_down(GRACE) => {}
+            () = shutting_down => {}
             () = shutdown_signal() => {}
         }
         // Calls in flight were still served on their threads.
@@ -255,9 +258,6 @@ impl ServeArgs {
     }
 }
 
-/// Serves the API on the local socket while it is polled. Never completes.
-#[cfg(unix)]
-pub(crate) async fn serve_local_api(api: &Api, state: Option<&Path>) {
 /// Returns the event for notifications that a client did not read.
 fn dropped_notifications(dropped: DroppedNotifications) -> RuntimeEvent {
     let DroppedNotifications { n_notifications, reason } = dropped;
@@ -268,6 +268,9 @@ fn dropped_notifications(dropped: DroppedNotifications) -> RuntimeEvent {
     RuntimeEvent::NotificationsDropped { n_notifications, reason }
 }
 
+/// Serves the API on the local socket while it is polled. Never completes.
+#[cfg(unix)]
+pub(crate) async fn serve_local_api(api: &Api, state: Option<&Path>) {
     if let Some(state) = state {
         let routes = api::router(api, ApiScope::All, &HttpServerOptions::default());
         let served = match LocalSocket::open(&paths::socket_dir(state)) {
