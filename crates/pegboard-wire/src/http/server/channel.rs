@@ -2,19 +2,19 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
-use serde_json::json;
 use tokio::sync::Notify;
-use tokio::time;
 
 use super::event_memory::{DroppedNotifications, EventMemory, NotificationLoss};
-use crate::http::sse::{self, SseEvent};
 use crate::message::{Id, Message, RpcError};
-use pegboard_json::RawJson;
+
+mod reader;
+
+pub(super) use reader::{Next, Reader, parse_event_id};
 
 /// Maximum number of notifications that a stream keeps for a slow or reconnecting client, and their bytes.
 const MAX_NOTIFICATIONS: usize = 10_000;
@@ -25,13 +25,13 @@ const MAX_NEVER_READ_BYTES: usize = 256 << 10;
 /// Bytes that an event takes besides its message.
 const EVENT_OVERHEAD: usize = 64;
 
-/// Maximum length of the id of a request whose response can be reported as dropped.
+/// Maximum length of a request id that is kept when the response is dropped.
 const MAX_ID_BYTES: usize = 256;
 
 /// Error code of a response that was dropped.
 const RESPONSE_DROPPED: i64 = -32_000;
 
-/// What the streams of a session share.
+/// State shared by the streams of a session.
 #[derive(Debug, Default)]
 pub(super) struct StreamContext {
     pub(super) memory: EventMemory,
@@ -96,7 +96,7 @@ struct State {
     n_sent: u64,
     /// Number of events read so far.
     n_read: u64,
-    /// A response with a smaller number was dropped, and nobody remembers whose.
+    /// A response with a smaller number was dropped, and its request id was not kept.
     n_forgotten: u64,
     is_closed: bool,
     /// Number of the current reader; a newer reader replaces an older one. 0 if the stream was never read.
@@ -114,16 +114,6 @@ enum EssentialEvent {
     Response(Id, Bytes),
     /// The place of a response that was dropped.
     DroppedResponse(Id),
-}
-
-/// The next item for a reader.
-pub(super) enum Next {
-    /// An encoded event.
-    Event(Bytes),
-    /// No event within the keep-alive interval.
-    KeepAlive,
-    /// The end of the stream.
-    End,
 }
 
 impl Channel {
@@ -367,8 +357,7 @@ impl Channel {
         let mut state = self.state();
         state.reader += 1;
         state.has_reader = true;
-        let reader =
-            Reader { channel: Arc::clone(self), next: from, number: state.reader, sent_retry: false };
+        let reader = Reader::new(self, from, state.reader);
         drop(state);
         // The previous reader wakes up and finds itself replaced.
         self.changed.notify_waiters();
@@ -452,99 +441,4 @@ fn id_bytes(id: &Id) -> usize {
         Id::Number(_) => 0,
         Id::Text(text) => text.len(),
     }
-}
-
-/// A reader of a channel.
-pub(super) struct Reader {
-    channel: Arc<Channel>,
-    next: u64,
-    number: u64,
-    /// `true` once the client has received the reconnect time.
-    sent_retry: bool,
-}
-
-impl Reader {
-    /// Returns an event without data that tells the client its position.
-    pub(super) fn priming(&self) -> Bytes {
-        sse::encode(&SseEvent { id: Some(event_id(self.channel.number, self.next)), ..SseEvent::default() })
-    }
-
-    pub(super) async fn next(&mut self, keep_alive: Duration) -> Next {
-        let deadline = time::Instant::now() + keep_alive;
-        let channel = Arc::clone(&self.channel);
-        loop {
-            let changed = channel.changed.notified();
-            if let Some(next) = self.poll_next() {
-                return next;
-            }
-            if time::timeout_at(deadline, changed).await.is_err() {
-                return Next::KeepAlive;
-            }
-        }
-    }
-
-    /// Returns the next item, unless the reader must wait for it.
-    fn poll_next(&mut self) -> Option<Next> {
-        let mut state = self.channel.state();
-        if state.reader != self.number {
-            return Some(Next::End);
-        }
-        let kept = state.first_from(self.next);
-        let first_kept = kept.as_ref().map_or(state.n_sent, |(number, _)| *number);
-        let n_dropped = first_kept.saturating_sub(self.next);
-        self.next = self.next.max(first_kept);
-        if n_dropped > 0 && self.channel.context.accepts_warnings.load(Ordering::Relaxed) {
-            drop(state);
-            return Some(self.event(loss_warning(n_dropped)));
-        }
-        if let Some((_, message)) = kept {
-            self.next += 1;
-            state.n_read = state.n_read.max(self.next);
-            drop(state);
-            return Some(self.event(message));
-        }
-        match state.closed_readers {
-            Some((until, retry)) if self.number <= until && !self.sent_retry => {
-                self.sent_retry = true;
-                Some(Next::Event(sse::encode(&SseEvent { retry: Some(retry), ..SseEvent::default() })))
-            }
-            Some((until, _)) if self.number <= until => Some(Next::End),
-            _ if state.is_closed => Some(Next::End),
-            _ => None,
-        }
-    }
-
-    /// Encodes a message with the current position.
-    fn event(&self, message: Bytes) -> Next {
-        let id = event_id(self.channel.number, self.next);
-        Next::Event(sse::encode(&SseEvent { id: Some(id), ..SseEvent::message(message) }))
-    }
-}
-
-impl Drop for Reader {
-    fn drop(&mut self) {
-        let mut state = self.channel.state();
-        if state.reader == self.number {
-            state.has_reader = false;
-        }
-    }
-}
-
-/// Returns the log message that tells a client of dropped messages.
-fn loss_warning(n_dropped: u64) -> Bytes {
-    let data =
-        format!("{n_dropped} messages of this stream were dropped, because they were not read in time");
-    let params = json!({"level": "warning", "logger": "pegboard", "data": data});
-    Message::notification("notifications/message", Some(RawJson::from(params))).encode()
-}
-
-/// Formats an event id: the channel and the number of events up to this one.
-fn event_id(channel: u64, n_events: u64) -> String {
-    format!("{channel}-{n_events}")
-}
-
-/// Parses an event id into its channel and number of events.
-pub(super) fn parse_event_id(id: &str) -> Option<(u64, u64)> {
-    let (channel, n_events) = id.split_once('-')?;
-    Some((channel.parse().ok()?, n_events.parse().ok()?))
 }

@@ -86,7 +86,7 @@ pub(super) enum ResumeError {
 
 impl SessionStreams {
     /// Creates the streams of a session, which keep their events in this memory.
-    pub(super) fn new(memory: EventMemory) -> Self {
+    pub(crate) fn new(memory: EventMemory) -> Self {
         let context = Arc::new(StreamContext { memory, ..StreamContext::default() });
         let table = Mutex::new(StreamTable {
             general: Channel::new(0, &context),
@@ -193,7 +193,7 @@ impl SessionStreams {
                 None => StreamMessage::Notification(message),
             },
             Message::Request(_) => StreamMessage::Request(message),
-            // Without it, the client would go on with a request that nobody waits for.
+            // Without it, the client would go on with a request that has ended.
             Message::Notification(notification) if cancelled_id(notification).is_some() => {
                 StreamMessage::Request(message)
             }

@@ -10,7 +10,7 @@ use super::*;
 
 const MIB: usize = 1 << 20;
 
-/// The streams of a session whose client accepts log messages.
+/// Opens the streams of a session with a client that accepts log messages.
 fn session(memory: &EventMemory) -> SessionStreams {
     let streams = SessionStreams::new(memory.clone());
     let opened = json!({"protocolVersion": "2025-11-25", "capabilities": {"logging": {}}});
@@ -208,7 +208,7 @@ fn a_dropped_response_of_a_request_with_a_long_id_cannot_be_resumed() {
 async fn events_are_dropped_in_the_order_of_their_use() {
     let memory = EventMemory::new(7 * MIB, |_| {});
     let streams = session(&memory);
-    // A stream that was read, one that nobody reads now, and one with a reader that falls behind.
+    // A stream that was read, one without a reader, and one with a reader that falls behind.
     let [read_id, left_id, slow_id] = [1, 2, 3].map(Id::Number);
     let mut read_reader = begin(&streams, &read_id);
     streams.route(&notification(MIB).about(Some(read_id.clone()))).unwrap();
@@ -236,7 +236,7 @@ async fn events_are_dropped_in_the_order_of_their_use() {
         left.push(sizes());
     }
     let expected = [[1, 2, 2], [0, 2, 2], [0, 1, 2], [0, 1, 1], [0, 0, 1], [0, 0, 1], [0, 0, 1]];
-    assert_eq!(left, expected, "read, without a reader, unread, and last the responses that nobody reads");
+    assert_eq!(left, expected, "read, without a reader, unread, and last the responses without a reader");
     // Responses exceed the limit rather than be lost, but nothing else may.
     assert_eq!(memory.n_bytes() / MIB, 8);
     let refused = streams.route(&request(99)).unwrap_err();
