@@ -22,6 +22,7 @@ use tokio::time;
 use crate::era::{Era, LogLevel};
 use crate::http::client::HttpTransport;
 use crate::http::client::call::HttpCall;
+use crate::http::client::resend::ResendSafety;
 use crate::http::server::streams::SessionStreams;
 use crate::link::{
     Arrival, CLOSE_TIMEOUT, CancelRequest, Letter, Link, LinkKind, MessageTrace, TransportError,
@@ -351,7 +352,8 @@ impl Connection {
         let params = if own.is_some() { params.map(|params| params.without("_meta")) } else { params };
         let encoded = EncodedRequest::new(id, method, params.as_ref(), &meta);
         let progress_token = token.map_or(ProgressToken::None, ProgressToken::Given);
-        let request = OutgoingRequest { id, method, encoded, progress_token, era, headers };
+        let resend = ResendSafety::of(method, false);
+        let request = OutgoingRequest { id, method, encoded, progress_token, era, headers, resend };
         self.send_request(request, related_request).await
     }
 
@@ -527,6 +529,7 @@ impl WeakConnection {
     /// Waits until the connection is closed or dropped.
     pub async fn closed(&self) {
         let Some(shared) = self.shared.upgrade() else { return };
+    pub(crate) resend: ResendSafety,
         let mut closed = shared.closed.subscribe();
         drop(shared);
         let _ = closed.wait_for(Option::is_some).await;

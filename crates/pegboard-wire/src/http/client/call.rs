@@ -12,6 +12,7 @@ use crate::era::Era;
 use crate::http::client::HttpTransport;
 use crate::http::client::endpoint::{self, ErrorResponse, ResponseBodyKind, SseStream, SseStreamError};
 use crate::http::client::listen::StreamCursor;
+use crate::http::client::resend::ResendSafety;
 use crate::http::client::response::HttpResponse;
 use crate::http::client::send_order::SendTurn;
 use crate::http::client::session::without_mirrored_headers;
@@ -31,6 +32,7 @@ pub(crate) struct HttpCall {
     kind: HttpCallKind,
     encoded: EncodedRequest,
     headers: HeaderMap,
+    resend: ResendSafety,
 }
 
 /// The relation of a request to the session of its connection.
@@ -79,9 +81,9 @@ impl HttpCall {
         server: Arc<HttpTransport>,
         request: OutgoingRequest<'_>,
     ) -> Self {
-        let OutgoingRequest { id, method, encoded, era, headers, .. } = request;
+        let OutgoingRequest { id, method, encoded, era, headers, resend, .. } = request;
         let kind = HttpCallKind::new(era, method);
-        Self { connection, server, id: Id::Number(id), kind, encoded, headers }
+        Self { connection, server, id: Id::Number(id), kind, encoded, headers, resend }
     }
 
     /// Returns the headers of the message that cancels the request, if a message does.
@@ -109,7 +111,7 @@ impl HttpCall {
         };
         let has_session_id = self.headers.contains_key(SESSION_ID)
             || (self.kind.is_in_session() && self.server.session.has_id());
-        let response = self.server.endpoint.post(own, body).await?;
+        let response = self.server.endpoint.post(own, body, self.resend).await?;
         if !response.status().is_success() {
             let error_response = self.server.endpoint.error_response(response).await;
             return self.error_result(error_response, has_session_id);

@@ -20,6 +20,7 @@ use tokio::time;
 use crate::http::body::{BodyBuffer, BodyTooLarge};
 use crate::http::client::HttpOptions;
 use crate::http::client::pool::{ConnectionPool, IDLE_TIMEOUT, KEEP_ALIVE, network_error};
+use crate::http::client::resend::ResendSafety;
 use crate::http::client::response::HttpResponse;
 use crate::http::headers::LAST_EVENT_ID;
 use crate::http::sse::{EventTooLarge, SseDecoder, SseEvent};
@@ -168,18 +169,19 @@ impl HttpEndpoint {
     }
 
     /// Sends a message. `own` yields its headers, which take precedence over those of the endpoint; it is
-    /// evaluated again if the request is redirected.
+    /// evaluated again if the request is redirected or sent again.
     pub(crate) async fn post(
         &self,
         own: impl Fn(&mut HeaderMap),
         body: Bytes,
+        resend: ResendSafety,
     ) -> Result<HttpResponse, TransportError> {
         let headers = || {
             let mut headers = self.post_headers.clone();
             own(&mut headers);
             headers
         };
-        self.send(Method::POST, headers, body).await
+        self.send(Method::POST, headers, body, resend).await
     }
 
     /// Sends a message that has no response; `None` if the server did not accept it.
@@ -189,7 +191,8 @@ impl HttpEndpoint {
         body: Bytes,
     ) -> Option<HttpResponse> {
         let sending = async {
-            let response = self.post(own, body).await?;
+            // A peer ignores the second of two equal notifications or responses.
+            let response = self.post(own, body, ResendSafety::Safe).await?;
             if response.status().is_success() {
                 return Ok(response);
             }
@@ -218,7 +221,7 @@ impl HttpEndpoint {
             headers.extend(own.clone());
             headers
         };
-        self.send(Method::GET, headers, Bytes::new()).await
+        self.send(Method::GET, headers, Bytes::new(), ResendSafety::Safe).await
     }
 
     /// Deletes the session. Errors are only logged.
@@ -228,7 +231,7 @@ impl HttpEndpoint {
             headers.extend(own.clone());
             headers
         };
-        if let Err(error) = self.send(Method::DELETE, headers, Bytes::new()).await {
+        if let Err(error) = self.send(Method::DELETE, headers, Bytes::new(), ResendSafety::Safe).await {
             tracing::debug!(%error, "Cannot delete the session on the server.");
         }
     }
@@ -238,21 +241,23 @@ impl HttpEndpoint {
         method: Method,
         headers: impl Fn() -> HeaderMap,
         body: Bytes,
+        resend: ResendSafety,
     ) -> Result<HttpResponse, TransportError> {
-        let response = self.send_to(None, &method, headers(), body.clone()).await?;
+        let response = self.send_to(None, &method, (&headers, &body), resend).await?;
         match self.redirect_target(&response) {
-            Some(url) => self.send_to(Some(url), &method, headers(), body).await,
+            Some(url) => self.send_to(Some(url), &method, (&headers, &body), resend).await,
             None => Ok(response),
         }
     }
 
-    /// Sends a request to a URL of this origin; `None` is the endpoint's own.
+    /// Sends a request to a URL of this origin; `None` is the endpoint's own. If a reused connection breaks before the
+    /// response, a request that is safe to send again is, at once.
     async fn send_to(
         &self,
         url: Option<Url>,
         method: &Method,
-        headers: HeaderMap,
-        body: Bytes,
+        (headers, body): (&impl Fn() -> HeaderMap, &Bytes),
+        resend: ResendSafety,
     ) -> Result<HttpResponse, TransportError> {
         match &self.sender {
             RequestSender::Pooled { pool, target } => {
@@ -260,17 +265,37 @@ impl HttpEndpoint {
                     None => target.clone(),
                     Some(url) => origin_form(&url)?,
                 };
-                let mut request = Request::new(Full::new(body));
-                *request.method_mut() = method.clone();
-                *request.uri_mut() = target;
-                *request.headers_mut() = headers;
-                HttpResponse::pooled(pool.send(request).await?)
+                let request = || {
+                    let mut request = Request::new(Full::new(body.clone()));
+                    *request.method_mut() = method.clone();
+                    *request.uri_mut() = target.clone();
+                    *request.headers_mut() = headers();
+                    request
+                };
+                let response = match pool.send(request()).await {
+                    Err(failure) if failure.is_stale && resend == ResendSafety::Safe => {
+                        pool.send_on_new_connection(request()).await?
+                    }
+                    sent => sent.map_err(|failure| failure.error)?,
+                };
+                HttpResponse::pooled(response)
             }
             RequestSender::General(client) => {
                 let url = url.unwrap_or_else(|| self.url.clone());
-                let request = client.request(method.clone(), url).headers(headers);
-                let request = if body.is_empty() { request } else { request.body(body) };
-                request.send().await.map(HttpResponse::General).map_err(request_error)
+                let request = || {
+                    let request = client.request(method.clone(), url.clone()).headers(headers());
+                    if body.is_empty() { request } else { request.body(body.clone()) }
+                };
+                let response = match request().send().await {
+                    // The client does not tell whether the connection was reused.
+                    Err(error)
+                        if resend == ResendSafety::Safe && !error.is_connect() && !error.is_timeout() =>
+                    {
+                        request().send().await
+                    }
+                    sent => sent,
+                };
+                response.map(HttpResponse::General).map_err(request_error)
             }
         }
     }

@@ -63,6 +63,20 @@ struct PooledConnection {
 }
 
 /// A response body that reads its own connection, and returns it to the pool at the end.
+/// A request without a response.
+#[derive(Debug)]
+pub(super) struct PoolError {
+    pub(super) error: TransportError,
+    /// `true` if a reused connection broke: the server may have closed it before the request arrived.
+    pub(super) is_stale: bool,
+}
+
+impl From<TransportError> for PoolError {
+    fn from(error: TransportError) -> Self {
+        Self { error, is_stale: false }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct PooledBody {
     incoming: Incoming,
@@ -88,23 +102,34 @@ impl ConnectionPool {
     }
 
     /// Sends a request in origin form and waits for the head of its response.
-    pub(crate) async fn send(
+    pub(super) async fn send(
         self: &Arc<Self>,
         request: Request<Full<Bytes>>,
-    ) -> Result<Response<PooledBody>, TransportError> {
+    ) -> Result<Response<PooledBody>, PoolError> {
         let idle = poll_fn(|context| Poll::Ready(self.take_idle(context))).await;
         let unsent = match idle {
             Some(connection) => match self.exchange(connection, request).await {
-                Err(mut error) => match error.take_message() {
-                    // The server closed the connection before anything was written, so nothing is repeated.
-                    Some(request) => request,
-                    None => return Err(network_error(NO_ANSWER, error.error())),
-                },
+                Err(mut error) => {
+                    // If there is a request, the connection was closed before anything was written, so nothing is
+                    // repeated.
+                    error.take_message().ok_or_else(|| {
+                        let error = network_error(NO_ANSWER, error.error());
+                        PoolError { error, is_stale: true }
+                    })?
+                }
                 Ok(response) => return Ok(response),
             },
             None => request,
         };
-        let response = self.exchange(self.connect().await?, unsent).await;
+        Ok(self.send_on_new_connection(unsent).await?)
+    }
+
+    /// Sends a request on a connection of its own and waits for the head of its response.
+    pub(super) async fn send_on_new_connection(
+        self: &Arc<Self>,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<PooledBody>, TransportError> {
+        let response = self.exchange(self.connect().await?, request).await;
         response.map_err(|error| network_error(NO_ANSWER, error.error()))
     }
 
