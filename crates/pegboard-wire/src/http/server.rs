@@ -32,7 +32,7 @@ pub(crate) mod streams;
 mod threads;
 
 pub use event_memory::{DroppedNotifications, EventMemory, NotificationLoss};
-pub use listener::{DirectRoutes, HttpApplication, serve};
+pub use listener::{DirectRoutes, HttpApplication, listen, serve};
 pub use reply::{HttpReply, ReplyBody};
 use sessions::Sessions;
 pub use threads::ServerThreads;

@@ -20,6 +20,7 @@ use pegboard::runtime::event::{NotificationDropReason, RuntimeEvent};
 use pegboard::settings::mcp::Secret;
 use pegboard::settings::{MAX_THREADS, RuntimeSettings};
 use pegboard::telemetry::{Telemetry, TelemetryOptions};
+use pegboard::wire::http;
 use pegboard::wire::http::server::{
     DroppedNotifications, EventMemory, HttpServerOptions, NotificationLoss, ServerThreads,
 };
@@ -118,7 +119,7 @@ impl ServeArgs {
     ) -> Result<ExitCode, CliError> {
         let signal = ReloadSignal::listen();
         let tokens = self.tokens()?;
-        let listener = if self.stdio { None } else { Some(self.listen(&tokens).await?) };
+        let listener = if self.stdio { None } else { Some(self.listen(&tokens)?) };
         let threads = ServerThreads::new(self.n_threads(&configuration.settings));
         let servers = PoolOptions { supervisor: supervisor() };
         let state = paths::state_dir(globals.state.as_deref());
@@ -201,12 +202,12 @@ impl ServeArgs {
         Ok(tokens)
     }
 
-    async fn listen(&self, tokens: &BTreeMap<String, Secret>) -> Result<TcpListener, CliError> {
+    fn listen(&self, tokens: &BTreeMap<String, Secret>) -> Result<TcpListener, CliError> {
         if !self.http.ip().is_loopback() && tokens.is_empty() {
             return Err(CliError::usage(format!("refusing to listen on {} without a token", self.http))
                 .hint("set --token-env, or use a loopback address such as 127.0.0.1"));
         }
-        TcpListener::bind(self.http).await.map_err(|error| {
+        http::server::listen(self.http).map_err(|error| {
             let failure = CliError::system(format!("cannot listen on {}: {error}", self.http));
             match error.kind() {
                 io::ErrorKind::AddrInUse => failure.hint("the port is in use; choose another with --http"),
@@ -273,12 +274,11 @@ fn dropped_notifications(dropped: DroppedNotifications) -> RuntimeEvent {
 pub(crate) async fn serve_local_api(api: &Api, state: Option<&Path>) {
     if let Some(state) = state {
         let routes = api::router(api, ApiScope::All, &HttpServerOptions::default());
-        let served = match LocalSocket::open(&paths::socket_dir(state)) {
-            Ok(socket) => socket.serve(routes).await,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = served {
-            tracing::warn!("Commands cannot reach this gateway: cannot open the local socket: {error}");
+        match LocalSocket::open(&paths::socket_dir(state)) {
+            Ok(socket) => match socket.serve(routes).await {},
+            Err(error) => {
+                tracing::warn!("Commands cannot reach this gateway: cannot open the local socket: {error}");
+            }
         }
     }
     std::future::pending::<()>().await;

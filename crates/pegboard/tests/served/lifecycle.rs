@@ -205,7 +205,8 @@ async fn calls_in_flight_are_answered_after_the_end_of_input() {
     let call = |id: u64, tool: &str, arguments: Value| json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": tool, "arguments": arguments}});
     let mut input = INITIALIZE.to_owned() + "\n";
     for id in 10..20 {
-        input += &format!("{}\n", call(id, "s__doze", json!({"until": until})));
+        input += &call(id, "s__doze", json!({"until": until})).to_string();
+        input.push('\n');
     }
     // The last line has no line feed.
     input += &call(20, "other__hang", json!({})).to_string();

@@ -21,6 +21,7 @@ use tokio::runtime::{self, Handle};
 use tokio::time::{self, Instant};
 use tower_service::Service;
 
+use crate::descriptors;
 use crate::link::TransportError;
 
 /// Node and uvicorn close idle connections after 5 s; reusing one while it is being closed loses a request.
@@ -62,7 +63,6 @@ struct PooledConnection {
     idle_since: Instant,
 }
 
-/// A response body that reads its own connection, and returns it to the pool at the end.
 /// A request without a response.
 #[derive(Debug)]
 pub(super) struct PoolError {
@@ -77,6 +77,7 @@ impl From<TransportError> for PoolError {
     }
 }
 
+/// A response body that reads its own connection, and returns it to the pool at the end.
 #[derive(Debug)]
 pub(crate) struct PooledBody {
     incoming: Incoming,
@@ -178,7 +179,8 @@ impl ConnectionPool {
     }
 
     async fn connect(&self) -> Result<PooledConnection, TransportError> {
-        let unreachable = |error: &dyn std::error::Error| network_error("cannot reach the server", error);
+        let unreachable =
+            |error: &(dyn std::error::Error + 'static)| network_error("cannot reach the server", error);
         let connecting = self.connector.clone().call(self.origin.clone());
         let stream = match time::timeout(self.connect_timeout, connecting).await {
             Ok(connected) => connected.map_err(|error| unreachable(&error))?,
@@ -296,7 +298,10 @@ impl PooledBody {
 }
 
 /// Formats a network error on one line: its innermost cause says most.
-pub(super) fn network_error(what: &str, error: &dyn std::error::Error) -> TransportError {
+pub(super) fn network_error(what: &str, error: &(dyn std::error::Error + 'static)) -> TransportError {
+    if descriptors::is_caused_by_exhaustion(error) {
+        return TransportError::failed(descriptors::TOO_MANY_FILES);
+    }
     let mut cause = error;
     while let Some(deeper) = cause.source() {
         cause = deeper;

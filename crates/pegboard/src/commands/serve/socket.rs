@@ -1,12 +1,16 @@
 //! Local socket for commands of the same user.
 
+use std::convert::Infallible;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use axum::Router;
+use pegboard::wire::descriptors::AcceptErrors;
+use pegboard::wire::http::server::HttpApplication;
 use tokio::net::UnixListener;
 
 /// Permissions: only this user may access the directory and the socket.
@@ -33,10 +37,21 @@ impl LocalSocket {
     }
 
     /// Serves requests while it is polled.
-    pub(super) async fn serve(self, application: Router) -> io::Result<()> {
+    pub(super) async fn serve(self, application: Router) -> Infallible {
         let Self { listener, path } = self;
         let _gone = RemoveOnDrop(path);
-        axum::serve(listener, application).await
+        let application = Arc::new(HttpApplication::from(application));
+        let mut errors = AcceptErrors::default();
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    let application = Arc::clone(&application);
+                    // The task ends with the connection, or with the process.
+                    tokio::spawn(async move { application.serve_connection(stream).await });
+                }
+                Err(error) => errors.handle(&error).await,
+            }
+        }
     }
 }
 
