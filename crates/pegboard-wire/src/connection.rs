@@ -4,7 +4,7 @@ use std::collections::hash_map::Entry;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use http::HeaderMap;
 use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 use tokio::sync::{mpsc, watch};
-use tokio::task::AbortHandle;
+use tokio::task::{self, AbortHandle};
 use tokio::time;
 
 use crate::era::{Era, LogLevel};
@@ -38,6 +38,9 @@ const CANCELLED_METHOD: &str = "notifications/cancelled";
 
 /// Pegboard's own error code for a peer that exceeds the limit of concurrent requests.
 const OVERLOADED: i64 = -32_000;
+
+/// Number of requests of a peer in progress from which on another one lets the work of other peers go first.
+const CROWD: usize = 32;
 
 /// Pegboard's own error code for a request that is cancelled because its connection closes.
 const CANCELLED: i64 = -32_000;
@@ -128,6 +131,14 @@ pub(crate) struct ConnectionShared {
     /// Number of requests of the peer in progress.
     n_inbound: watch::Sender<usize>,
     closed: watch::Sender<Option<TransportError>>,
+    /// `true` once a request of the peer was refused because too many are in flight.
+    has_refused: AtomicBool,
+}
+
+/// A request of the peer that may begin.
+struct AdmittedInbound {
+    /// `true` if the peer has many others in progress.
+    is_crowded: bool,
 }
 
 /// The way of outgoing messages.
@@ -166,7 +177,7 @@ impl Outbound {
                 let _ = cancels.send(cancel);
             }
             Self::HttpSession { streams } => {
-                // Without memory for it, the client keeps a request that nobody waits for.
+                // Without memory for it, the client keeps a request that has ended.
                 let _ = streams.route(&Letter::new(cancel_notification(&cancel)));
             }
         }
@@ -214,12 +225,18 @@ pub(crate) struct InboundCall {
     work: future::Abortable<BoxFuture<'static, Result<RawJson, RpcError>>>,
     id: Id,
     shared: Weak<ConnectionShared>,
+    /// `true` if the first poll only lets other tasks go first.
+    is_crowded: bool,
 }
 
 impl Future for InboundCall {
     type Output = Option<Result<RawJson, RpcError>>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if std::mem::take(&mut self.is_crowded) {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         // A panic in the handler costs only this request.
         match catch_unwind(AssertUnwindSafe(|| Pin::new(&mut self.work).poll(context))) {
             Ok(Poll::Pending) => Poll::Pending,
@@ -512,6 +529,7 @@ pub(crate) struct OutgoingRequest<'r> {
     /// The era that the parameters claim.
     pub(crate) era: Era,
     pub(crate) headers: HeaderMap,
+    pub(crate) resend: ResendSafety,
 }
 
 /// A weak handle of a connection.
@@ -529,7 +547,6 @@ impl WeakConnection {
     /// Waits until the connection is closed or dropped.
     pub async fn closed(&self) {
         let Some(shared) = self.shared.upgrade() else { return };
-    pub(crate) resend: ResendSafety,
         let mut closed = shared.closed.subscribe();
         drop(shared);
         let _ = closed.wait_for(Option::is_some).await;
@@ -633,6 +650,7 @@ impl ConnectionShared {
             malformed: AtomicU64::new(0),
             n_inbound: watch::Sender::new(0),
             closed: watch::Sender::new(None),
+            has_refused: AtomicBool::new(false),
         })
     }
 
@@ -784,9 +802,7 @@ impl ConnectionShared {
     fn begin(self: &Arc<Self>, request: Request, headers: HeaderMap) -> Result<InboundCall, RpcError> {
         let Some(HandlerRef(handler)) = &self.handler else { return Err(RpcError::handler_panicked()) };
         let id = request.id.clone();
-        if let Some(rejection) = self.rejection_for(&id) {
-            return Err(rejection);
-        }
+        let is_crowded = self.admit(&id)?.is_crowded;
         let connection = WeakConnection { shared: Arc::downgrade(self) };
         let inbound = InboundRequest { request, related_request: None, headers, connection };
         let work = catch_unwind(AssertUnwindSafe(|| handler.request(inbound)));
@@ -795,7 +811,7 @@ impl ConnectionShared {
         self.table().inbound.insert(id.clone(), InboundEntry::Call(abort));
         self.n_inbound.send_modify(|n_inbound| *n_inbound += 1);
         let work = future::Abortable::new(work, registration);
-        Ok(InboundCall { work, id, shared: Arc::downgrade(self) })
+        Ok(InboundCall { work, id, shared: Arc::downgrade(self), is_crowded })
     }
 
     /// Starts a request of the peer, or returns the letter that rejects it.
@@ -808,9 +824,10 @@ impl ConnectionShared {
         let id = request.id.clone();
         let answer =
             |id: Id, result| Letter::new(Message::response(Some(id.clone()), result)).about(Some(id));
-        if let Some(rejection) = self.rejection_for(&id) {
-            return Some(answer(id, Err(rejection)));
-        }
+        let is_crowded = match self.admit(&id) {
+            Ok(admitted) => admitted.is_crowded,
+            Err(rejection) => return Some(answer(id, Err(rejection))),
+        };
         let connection = Connection(Arc::clone(self)).downgrade();
         let inbound = InboundRequest { request, related_request, headers, connection };
         // A panic in the handler costs only this request.
@@ -823,6 +840,9 @@ impl ConnectionShared {
         let Entry::Vacant(free) = table.inbound.entry(id.clone()) else { return None };
         // The task ends with the work, or is aborted when the peer cancels or the connection closes.
         let task = tokio::spawn(async move {
+            if is_crowded {
+                task::yield_now().await;
+            }
             let result = AssertUnwindSafe(work)
                 .catch_unwind()
                 .await
@@ -843,22 +863,30 @@ impl ConnectionShared {
         None
     }
 
-    fn rejection_for(&self, id: &Id) -> Option<RpcError> {
+    /// Admits a request of the peer, or returns the error that rejects it. Nothing was done for it so far.
+    fn admit(&self, id: &Id) -> Result<AdmittedInbound, RpcError> {
         let table = self.table();
         if table.closed.is_some() {
-            return Some(RpcError::new(
+            return Err(RpcError::new(
                 crate::code::INVALID_REQUEST,
                 "Invalid request: the session has ended",
             ));
         }
         if table.inbound.contains_key(id) {
-            return Some(RpcError::new(
+            return Err(RpcError::new(
                 crate::code::INVALID_REQUEST,
                 "Invalid request: a request with this id is in progress",
             ));
         }
-        let is_full = *self.n_inbound.borrow() >= self.limits.max_inbound;
-        is_full.then(|| RpcError::new(OVERLOADED, "Too many requests in flight"))
+        drop(table);
+        let n_inbound = *self.n_inbound.borrow();
+        if n_inbound >= self.limits.max_inbound {
+            if !self.has_refused.swap(true, Ordering::Relaxed) {
+                tracing::warn!(n_inbound, "Refusing requests of a client: too many are in flight.");
+            }
+            return Err(RpcError::new(OVERLOADED, "Too many requests in flight"));
+        }
+        Ok(AdmittedInbound { is_crowded: n_inbound >= CROWD })
     }
 
     /// Closes the connection: all pending requests fail, all requests of the peer are aborted.
