@@ -57,7 +57,7 @@ pub enum ConfigurationError {
         path: PathBuf,
     },
     /// The file cannot be read.
-    #[error("{}: cannot read the file: {error}. Check its permissions", path.display())]
+    #[error("{}: cannot read the file: {error}{}", path.display(), read_advice(error))]
     Unreadable {
         /// Path of the file.
         path: PathBuf,
@@ -133,6 +133,14 @@ fn advice(suggestion: Option<&str>) -> String {
         || "Use a file, a directory, a URL, or a client such as claude-code".to_owned(),
         |suggestion| format!("Did you mean {suggestion}?"),
     )
+}
+
+/// Returns the remedy for an error of reading a file, if the file is to blame.
+fn read_advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => ". Check its permissions",
+        _ => "",
+    }
 }
 
 fn server_advice(suggestion: Option<&str>) -> String {

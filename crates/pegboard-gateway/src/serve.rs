@@ -17,10 +17,11 @@ use pegboard_wire::http::server::{
 use pegboard_wire::http::{self, legacy_server};
 use pegboard_wire::link::InputLimits;
 use pegboard_wire::server::ServiceServer;
-use pegboard_wire::stdio::{self, line_transport};
+use pegboard_wire::stdio::{self, EndableInput, line_transport};
 use pegboard_wire::websocket;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 
 use crate::gateway::{Gateway, ProfileError};
 use crate::profile_service::ProfileService;
@@ -33,7 +34,18 @@ use crate::profile_service::ProfileService;
 /// # }
 /// ```
 pub async fn stdio(gateway: &Gateway, profile: Option<&str>) -> Result<(), ProfileError> {
-    streams(gateway, profile, stdio::standard_input(), stdio::standard_output()).await
+    stdio_until(gateway, profile, CancellationToken::new()).await
+}
+
+/// Serves one client over stdin and stdout until it disconnects, or until `end` is cancelled. Then the responses to
+/// the requests in progress are written first.
+pub async fn stdio_until(
+    gateway: &Gateway,
+    profile: Option<&str>,
+    end: CancellationToken,
+) -> Result<(), ProfileError> {
+    let input = EndableInput::new(stdio::standard_input(), end);
+    streams(gateway, profile, input, stdio::standard_output()).await
 }
 
 /// Serves one client over a pair of byte streams until it disconnects.

@@ -170,6 +170,13 @@ pub enum RuntimeEvent {
         /// Reason.
         reason: LogLossReason,
     },
+    /// Notifications to clients were dropped.
+    NotificationsDropped {
+        /// Number of notifications.
+        n_notifications: u64,
+        /// Reason.
+        reason: NotificationDropReason,
+    },
     /// The catalogue changed.
     Catalogue {
         /// Number of tools in the catalogue.
@@ -198,6 +205,16 @@ pub enum LogLossReason {
     QueueFull,
     /// The store failed to write them.
     StoreFailed,
+}
+
+/// Reason why notifications to a client were dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NotificationDropReason {
+    /// The client has never read the stream.
+    NoReader,
+    /// The client did not read fast enough.
+    SlowReader,
 }
 
 /// Description of a call in events.

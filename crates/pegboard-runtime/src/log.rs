@@ -5,9 +5,13 @@
 //! terminal nor imitate another line.
 
 use std::fmt::{self, Write};
+use std::time::Duration;
 
+use parking_lot::Mutex;
+use pegboard_core::error::ErrorKind;
 use pegboard_core::provider::ServerState;
 use pegboard_core::store::OutputHandle;
+use tokio::time::Instant;
 
 use crate::event::{
     CacheResult, CallEnd, CallInfo, ModelCallEnd, Observer, RuntimeEvent, ServerStart, StoreReason,
@@ -25,11 +29,39 @@ const MAX_TEXT_CHARS: usize = 500;
 /// use pegboard_runtime::event::{RuntimeEvent, EventBus};
 /// use pegboard_runtime::log::EventLogger;
 ///
-/// let events = EventBus::new([Arc::new(EventLogger) as _]);
+/// let events = EventBus::new([Arc::new(EventLogger::default()) as _]);
 /// events.emit(|| RuntimeEvent::Catalogue { n_tools: 3 });
 /// ```
-#[derive(Clone, Copy, Debug, Default)]
-pub struct EventLogger;
+#[derive(Debug, Default)]
+pub struct EventLogger {
+    refusals: RefusalLimiter,
+}
+
+/// Limits the log lines about refused calls: many are refused at once, and each line takes longer than the refusal.
+#[derive(Debug, Default)]
+struct RefusalLimiter(Mutex<RefusalCount>);
+
+#[derive(Debug, Default)]
+struct RefusalCount {
+    logged_at: Option<Instant>,
+    n_suppressed: u64,
+}
+
+impl RefusalLimiter {
+    /// Minimum interval of log lines.
+    const INTERVAL: Duration = Duration::from_secs(1);
+
+    /// Counts a refusal; returns the number of those since the last line if it is to be logged.
+    fn count(&self) -> Option<u64> {
+        let mut count = self.0.lock();
+        if count.logged_at.is_some_and(|logged_at| logged_at.elapsed() < Self::INTERVAL) {
+            count.n_suppressed += 1;
+            return None;
+        }
+        count.logged_at = Some(Instant::now());
+        Some(std::mem::take(&mut count.n_suppressed))
+    }
+}
 
 /// Logs an event of a call: level, target, call, direction, then additional fields and the message.
 macro_rules! log_call {
@@ -48,13 +80,28 @@ macro_rules! log_call {
     }};
 }
 
+impl EventLogger {
+    /// Logs the end of a call.
+    fn finished(&self, call: &CallInfo, end: &CallEnd) {
+        let is_refused = matches!(end.error, Some(ErrorKind::LimitExceeded | ErrorKind::QueueTimeout));
+        if !is_refused {
+            return finished(call, end);
+        }
+        let Some(n_suppressed) = self.refusals.count() else { return };
+        finished(call, end);
+        if n_suppressed > 0 {
+            tracing::warn!(target: "pegboard::tool", n_suppressed, "more calls were refused and not logged");
+        }
+    }
+}
+
 impl Observer for EventLogger {
     fn observe(&self, event: &RuntimeEvent) {
         match event {
             RuntimeEvent::ToolStarted { call } => {
                 log_call!(debug, "pegboard::tool", call, "request", n_bytes = call.n_bytes_in, "started");
             }
-            RuntimeEvent::ToolFinished { call, end } => finished(call, end),
+            RuntimeEvent::ToolFinished { call, end } => self.finished(call, end),
             RuntimeEvent::Progress { call, done, total, message } => {
                 let message = Sanitized(message.as_deref().unwrap_or_default());
                 log_call!(trace, "pegboard::tool", call, "response", done, total, "progress: {message}");
@@ -100,8 +147,8 @@ impl Observer for EventLogger {
             RuntimeEvent::Corrected { asked, tool } => corrected(asked, tool),
             RuntimeEvent::Server { toolbox, server, state } => server_state(toolbox, server, state),
             RuntimeEvent::Started { servers } => started(servers),
-            // Logged by the writer, at most once a minute.
-            RuntimeEvent::LogLost { .. } => {}
+            // Logged by the writer, at most once a minute, and by the transport, once per stream.
+            RuntimeEvent::LogLost { .. } | RuntimeEvent::NotificationsDropped { .. } => {}
             RuntimeEvent::Catalogue { n_tools } => {
                 tracing::info!(target: "pegboard::catalogue", n_tools, "catalogue changed");
             }

@@ -14,7 +14,9 @@ use parking_lot::{Mutex, RwLock};
 use pegboard_core::error::ErrorKind;
 use pegboard_core::provider::{ServerState, ToolKind};
 
-use crate::event::{CacheResult, CallEnd, CallInfo, LogLossReason, Observer, RuntimeEvent};
+use crate::event::{
+    CacheResult, CallEnd, CallInfo, LogLossReason, NotificationDropReason, Observer, RuntimeEvent,
+};
 use histogram::Histogram;
 
 mod histogram;
@@ -67,6 +69,7 @@ pub struct Metrics {
     servers: Family<ServerKey, AtomicU64>,
     n_catalogue_tools: AtomicU64,
     lost_log_entries: LabelCounts,
+    dropped_notifications: LabelCounts,
 }
 
 impl Metrics {
@@ -80,6 +83,7 @@ impl Metrics {
             servers: Family::new(limits.n_servers),
             n_catalogue_tools: AtomicU64::new(0),
             lost_log_entries: LabelCounts::default(),
+            dropped_notifications: LabelCounts::default(),
         }
     }
 
@@ -94,6 +98,7 @@ impl Metrics {
         text::servers(&mut encoder, &self.servers.sorted());
         text::catalogue(&mut encoder, &self.n_catalogue_tools);
         text::lost_log_entries(&mut encoder, &self.lost_log_entries);
+        text::dropped_notifications(&mut encoder, &self.dropped_notifications);
         encoder.into_text()
     }
 
@@ -183,6 +188,15 @@ impl Observer for Metrics {
                 },
                 *n_entries,
             ),
+            RuntimeEvent::NotificationsDropped { n_notifications, reason } => {
+                self.dropped_notifications.add_many(
+                    match reason {
+                        NotificationDropReason::NoReader => "no_reader",
+                        NotificationDropReason::SlowReader => "slow_reader",
+                    },
+                    *n_notifications,
+                );
+            }
             RuntimeEvent::ToolStarted { .. }
             | RuntimeEvent::Turn { .. }
             | RuntimeEvent::Status { .. }

@@ -16,6 +16,7 @@ use crate::connection::{
 use crate::era::{LogLevel, Revision, meta};
 use crate::http;
 use crate::http::client::HttpOptions;
+use crate::http::client::resend::ResendSafety;
 use crate::http::headers::{self, HeaderParameter, MirroredHeaders};
 use crate::link::{Link, MessageTrace, TransportError};
 use crate::message::outgoing::{EncodedRequest, OutgoingMeta};
@@ -90,6 +91,9 @@ pub struct RequestOptions {
     pub meta: Option<RawJson>,
     /// Requests progress notifications. Their token has no meaning.
     pub has_progress: bool,
+    /// Repeating the request has no further effect, so that it may be sent again after a connection broke. That is known
+    /// of the methods that only read; it matters for tool calls.
+    pub is_idempotent: bool,
 }
 
 /// Fields of `_meta` that only this client sets: they would make a server of both eras treat a request of a
@@ -176,7 +180,8 @@ impl McpClient {
     ) -> impl Future<Output = Result<PendingRequest, RequestError>> + use<'_> {
         let id = self.connection.reserve_id();
         let era = self.era();
-        let RequestOptions { headers, capabilities, log_level, meta: custom, has_progress } = options;
+        let RequestOptions { headers, capabilities, log_level, meta: custom, has_progress, is_idempotent } =
+            options;
         let own = params.as_ref().and_then(|params| params.get("_meta"));
         let params = if own.is_some() { params.map(|params| params.without("_meta")) } else { params };
         let given = own.or(custom);
@@ -213,7 +218,9 @@ impl McpClient {
                 EncodedRequest::new(id, method, params.as_ref(), &meta)
             }
         };
-        let request = OutgoingRequest { id, method, encoded, progress_token, era, headers, mirrored_headers };
+        let resend = ResendSafety::of(method, is_idempotent);
+        let request =
+            OutgoingRequest { id, method, encoded, progress_token, era, headers, mirrored_headers, resend };
         self.connection.send_request(request, None)
     }
 

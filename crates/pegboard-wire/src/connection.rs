@@ -4,7 +4,7 @@ use std::collections::hash_map::Entry;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -17,16 +17,18 @@ use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, mpsc, watch};
-use tokio::task::AbortHandle;
+use tokio::task::{self, AbortHandle};
 use tokio::time;
 
-use crate::era::Era;
+use crate::era::{Era, LogLevel};
 use crate::http::client::HttpTransport;
 use crate::http::client::call::HttpCall;
+use crate::http::client::resend::ResendSafety;
 use crate::http::headers::MirroredHeaders;
 use crate::http::server::streams::SessionStreams;
 use crate::link::{
-    Arrival, CancelRequest, Letter, Link, LinkKind, MessageTrace, TransportError, TransportEvent,
+    Arrival, CLOSE_TIMEOUT, CancelRequest, Letter, Link, LinkKind, MessageTrace, TransportError,
+    TransportEvent,
 };
 use crate::message::outgoing::{EncodedRequest, OutgoingMeta};
 use crate::message::{Id, Message, Notification, Request, Response, RpcError};
@@ -38,6 +40,12 @@ const CANCELLED_METHOD: &str = "notifications/cancelled";
 
 /// Pegboard's own error code for a peer that exceeds the limit of concurrent requests.
 const OVERLOADED: i64 = -32_000;
+
+/// Number of requests of a peer in progress from which on another one lets the work of other peers go first.
+const CROWD: usize = 32;
+
+/// Pegboard's own error code for a request that is cancelled because its connection closes.
+const CANCELLED: i64 = -32_000;
 
 /// Handler of requests and notifications that the peer initiates.
 pub trait InboundHandler: Send + Sync + 'static {
@@ -125,6 +133,14 @@ pub(crate) struct ConnectionShared {
     /// Number of requests of the peer in progress.
     n_inbound: Arc<InboundCounter>,
     closed: watch::Sender<Option<TransportError>>,
+    /// `true` once a request of the peer was refused because too many are in flight.
+    has_refused: AtomicBool,
+}
+
+/// A request of the peer that may begin.
+struct AdmittedInbound {
+    /// `true` if the peer has many others in progress.
+    is_crowded: bool,
 }
 
 /// The way of outgoing messages.
@@ -151,10 +167,7 @@ impl Outbound {
                 letter.turn = Some(transport.turn_of(&letter.message));
                 letters
             }
-            Self::HttpSession { streams } => {
-                streams.route(&letter);
-                return Either::Left(future::ready(Ok(())));
-            }
+            Self::HttpSession { streams } => return Either::Left(future::ready(streams.route(&letter))),
         };
         match letters.try_send(letter) {
             Ok(()) => Either::Left(future::ready(Ok(()))),
@@ -172,7 +185,10 @@ impl Outbound {
             Self::Queue { cancels, .. } | Self::HttpClient { cancels, .. } => {
                 let _ = cancels.send(cancel);
             }
-            Self::HttpSession { streams } => streams.route(&Letter::new(cancel_notification(&cancel))),
+            Self::HttpSession { streams } => {
+                // Without memory for it, the client keeps a request that has ended.
+                let _ = streams.route(&Letter::new(cancel_notification(&cancel)));
+            }
         }
     }
 }
@@ -222,12 +238,18 @@ pub(crate) struct InboundCall {
     work: future::Abortable<BoxFuture<'static, Result<RawJson, RpcError>>>,
     id: Id,
     shared: Weak<ConnectionShared>,
+    /// `true` if the first poll only lets other tasks go first.
+    is_crowded: bool,
 }
 
 impl Future for InboundCall {
     type Output = Option<Result<RawJson, RpcError>>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if std::mem::take(&mut self.is_crowded) {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         // A panic in the handler costs only this request.
         match catch_unwind(AssertUnwindSafe(|| Pin::new(&mut self.work).poll(context))) {
             Ok(Poll::Pending) => Poll::Pending,
@@ -360,8 +382,9 @@ impl Connection {
         let params = if own.is_some() { params.map(|params| params.without("_meta")) } else { params };
         let encoded = EncodedRequest::new(id, method, params.as_ref(), &meta);
         let progress_token = token.map_or(ProgressToken::None, ProgressToken::Given);
-        let mirrored_headers = None;
-        let request = OutgoingRequest { id, method, encoded, progress_token, era, headers, mirrored_headers };
+        let (mirrored_headers, resend) = (None, ResendSafety::of(method, false));
+        let request =
+            OutgoingRequest { id, method, encoded, progress_token, era, headers, mirrored_headers, resend };
         self.send_request(request, related_request).await
     }
 
@@ -436,8 +459,17 @@ impl Connection {
         async move {
             match sending.await {
                 Ok(()) => Ok(()),
+                // The transport works, but has refused this message.
+                Err(refused @ TransportError::Failed { .. }) => Err(refused),
                 Err(_) => Err(Box::pin(self.send_error()).await),
             }
+        }
+    }
+
+    /// Records the minimum level of log messages that the peer accepts.
+    pub(crate) fn set_log_level(&self, level: LogLevel) {
+        if let Outbound::HttpSession { streams } = &self.0.outbound {
+            streams.set_log_level(level);
         }
     }
 
@@ -522,6 +554,7 @@ pub(crate) struct OutgoingRequest<'r> {
     pub(crate) headers: HeaderMap,
     /// Headers of a stateless request, over which `headers` take precedence.
     pub(crate) mirrored_headers: Option<MirroredHeaders>,
+    pub(crate) resend: ResendSafety,
 }
 
 /// A weak handle of a connection.
@@ -592,7 +625,10 @@ async fn dispatch(
     });
     if let Some((linger, n_inbound)) = linger {
         // Meanwhile the connection may be dropped; then nothing is left to wait for.
-        let _ = time::timeout(linger, n_inbound.wait_for_zero()).await;
+        if time::timeout(linger, n_inbound.wait_for_zero()).await.is_err() {
+            // A peer that does not read must not keep the connection alive.
+            let _ = time::timeout(CLOSE_TIMEOUT, reject_inbound(&shared, linger)).await;
+        }
     }
     if let Some(shared) = shared.upgrade() {
         shared.close(reason);
@@ -638,6 +674,28 @@ impl InboundCounter {
     }
 }
 
+/// Cancels all requests of the peer and answers them with an error.
+async fn reject_inbound(shared: &Weak<ConnectionShared>, linger: Duration) {
+    let Some(strong) = shared.upgrade() else { return };
+    let inbound = std::mem::take(&mut strong.table().inbound);
+    let outbound = strong.outbound.clone();
+    drop(strong);
+    // All at once, since the peer may read the responses slowly or not at all.
+    inbound.values().for_each(InboundEntry::abort);
+    for id in inbound.into_keys() {
+        let error = RpcError::new(
+            CANCELLED,
+            format!(
+                "The request was cancelled: it did not finish within {linger:?} after the end of the input"
+            ),
+        );
+        let rejection = Letter::new(Message::response(Some(id.clone()), Err(error))).about(Some(id));
+        if outbound.send(rejection).await.is_err() {
+            return;
+        }
+    }
+}
+
 impl ConnectionShared {
     fn new(
         outbound: Outbound,
@@ -657,6 +715,7 @@ impl ConnectionShared {
             malformed: AtomicU64::new(0),
             n_inbound: Arc::default(),
             closed: watch::Sender::new(None),
+            has_refused: AtomicBool::new(false),
         })
     }
 
@@ -822,9 +881,7 @@ impl ConnectionShared {
     fn begin(self: &Arc<Self>, request: Request, headers: HeaderMap) -> Result<InboundCall, RpcError> {
         let Some(HandlerRef(handler)) = &self.handler else { return Err(RpcError::handler_panicked()) };
         let id = request.id.clone();
-        if let Some(rejection) = self.rejection_for(&id) {
-            return Err(rejection);
-        }
+        let is_crowded = self.admit(&id)?.is_crowded;
         let connection = WeakConnection { shared: Arc::downgrade(self) };
         let inbound = InboundRequest { request, related_request: None, headers, connection };
         let work = catch_unwind(AssertUnwindSafe(|| handler.request(inbound)));
@@ -833,7 +890,7 @@ impl ConnectionShared {
         self.table().inbound.insert(id.clone(), InboundEntry::Call(abort));
         self.n_inbound.increment();
         let work = future::Abortable::new(work, registration);
-        Ok(InboundCall { work, id, shared: Arc::downgrade(self) })
+        Ok(InboundCall { work, id, shared: Arc::downgrade(self), is_crowded })
     }
 
     /// Starts a request of the peer, or returns the letter that rejects it.
@@ -846,9 +903,10 @@ impl ConnectionShared {
         let id = request.id.clone();
         let answer =
             |id: Id, result| Letter::new(Message::response(Some(id.clone()), result)).about(Some(id));
-        if let Some(rejection) = self.rejection_for(&id) {
-            return Some(answer(id, Err(rejection)));
-        }
+        let is_crowded = match self.admit(&id) {
+            Ok(admitted) => admitted.is_crowded,
+            Err(rejection) => return Some(answer(id, Err(rejection))),
+        };
         let connection = Connection(Arc::clone(self)).downgrade();
         let inbound = InboundRequest { request, related_request, headers, connection };
         // A panic in the handler costs only this request.
@@ -861,6 +919,9 @@ impl ConnectionShared {
         let Entry::Vacant(free) = table.inbound.entry(id.clone()) else { return None };
         // The task ends with the work, or is aborted when the peer cancels or the connection closes.
         let task = tokio::spawn(async move {
+            if is_crowded {
+                task::yield_now().await;
+            }
             let result = AssertUnwindSafe(work)
                 .catch_unwind()
                 .await
@@ -881,22 +942,30 @@ impl ConnectionShared {
         None
     }
 
-    fn rejection_for(&self, id: &Id) -> Option<RpcError> {
+    /// Admits a request of the peer, or returns the error that rejects it. Nothing was done for it so far.
+    fn admit(&self, id: &Id) -> Result<AdmittedInbound, RpcError> {
         let table = self.table();
         if table.closed.is_some() {
-            return Some(RpcError::new(
+            return Err(RpcError::new(
                 crate::code::INVALID_REQUEST,
                 "Invalid request: the session has ended",
             ));
         }
         if table.inbound.contains_key(id) {
-            return Some(RpcError::new(
+            return Err(RpcError::new(
                 crate::code::INVALID_REQUEST,
                 "Invalid request: a request with this id is in progress",
             ));
         }
-        let is_full = self.n_inbound.get() >= self.limits.max_inbound;
-        is_full.then(|| RpcError::new(OVERLOADED, "Too many requests in flight"))
+        drop(table);
+        let n_inbound = self.n_inbound.get();
+        if n_inbound >= self.limits.max_inbound {
+            if !self.has_refused.swap(true, Ordering::Relaxed) {
+                tracing::warn!(n_inbound, "Refusing requests of a client: too many are in flight.");
+            }
+            return Err(RpcError::new(OVERLOADED, "Too many requests in flight"));
+        }
+        Ok(AdmittedInbound { is_crowded: n_inbound >= CROWD })
     }
 
     /// Closes the connection: all pending requests fail, all requests of the peer are aborted.

@@ -78,6 +78,7 @@
 
 pub mod client;
 mod connection;
+pub mod descriptors;
 pub mod era;
 pub mod http;
 pub mod link;

@@ -14,6 +14,9 @@ use crate::message::{Id, Notification, RpcError};
 use parking_lot::{Mutex, MutexGuard};
 use pegboard_json::RawJson;
 
+/// Maximum bytes of unread notifications per pending request.
+const MAX_NOTIFICATION_BYTES: usize = 8 << 20;
+
 /// An error that ends a request without a result.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum RequestError {
@@ -108,6 +111,8 @@ pub(crate) struct ResponseSlot {
 #[derive(Debug, Default)]
 struct SlotState {
     notifications: VecDeque<Notification>,
+    /// Bytes of the unread notifications.
+    n_bytes: usize,
     end: ResponseState,
     waker: Option<Waker>,
 }
@@ -124,7 +129,10 @@ enum ResponseState {
 impl SlotState {
     fn next_event(&mut self) -> Option<ResponseEvent> {
         match self.notifications.pop_front() {
-            Some(notification) => Some(ResponseEvent::Notification(notification)),
+            Some(notification) => {
+                self.n_bytes -= params_bytes(&notification);
+                Some(ResponseEvent::Notification(notification))
+            }
             None => match std::mem::replace(&mut self.end, ResponseState::Taken) {
                 ResponseState::Awaited => {
                     self.end = ResponseState::Awaited;
@@ -152,13 +160,17 @@ impl ResponseSlot {
         Poll::Pending
     }
 
-    /// Queues a notification; returns `false` if the request has ended or `max_notifications` are unread.
+    /// Queues a notification; returns `false` if the request has ended, or if `max_notifications` or too many bytes
+    /// are unread.
     pub(crate) fn push_notification(&self, notification: Notification, max_notifications: usize) -> bool {
         let mut state = self.state();
         let has_ended = !matches!(state.end, ResponseState::Awaited);
-        if has_ended || state.notifications.len() >= max_notifications {
+        let n_bytes = state.n_bytes + params_bytes(&notification);
+        let has_space = state.notifications.is_empty() || n_bytes <= MAX_NOTIFICATION_BYTES;
+        if has_ended || !has_space || state.notifications.len() >= max_notifications {
             return false;
         }
+        state.n_bytes = n_bytes;
         state.notifications.push_back(notification);
         state.waker.take().inspect(Waker::wake_by_ref);
         true
@@ -176,5 +188,41 @@ impl ResponseSlot {
     // A panic while the lock is held cannot leave the state inconsistent.
     fn state(&self) -> MutexGuard<'_, SlotState> {
         self.state.lock()
+    }
+}
+
+fn params_bytes(notification: &Notification) -> usize {
+    notification.params.as_ref().map_or(0, |params| params.as_bytes().len())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn unread_notifications_have_a_limit_in_bytes_and_in_number() {
+        let check = |n_bytes: usize, max_notifications, expected: usize| {
+            let slot = ResponseSlot::default();
+            let params = RawJson::from(json!("x".repeat(n_bytes)));
+            let push =
+                || slot.push_notification(Notification::new("log", Some(params.clone())), max_notifications);
+            let n_queued = (0..100).filter(|_| push()).count();
+            assert_eq!(n_queued, expected);
+            // What was read makes space.
+            for _ in 0..n_queued {
+                assert!(matches!(slot.next_event(), Some(ResponseEvent::Notification(_))));
+            }
+            assert!(push());
+            slot.finish(Ok(RawJson::empty_object()));
+            assert!(!push());
+            slot.next_event();
+            assert!(matches!(slot.next_event(), Some(ResponseEvent::End(Ok(_)))));
+        };
+        check(1, 10, 10);
+        check(1 << 20, 100, 7);
+        // A single one of any size is delivered.
+        check(9 << 20, 100, 1);
     }
 }

@@ -208,10 +208,14 @@ impl ServiceServer {
     /// Time that requests may keep running after the client has closed its input.
     const LINGER: Duration = Duration::from_secs(5);
 
+    /// Maximum number of concurrent requests of one client.
+    pub const MAX_REQUESTS: usize = 2_000;
+
     /// Creates a server for `service`, with a random key for signed state.
     pub fn new(service: Arc<dyn McpService>) -> Self {
         let limits = ConnectionLimits {
             role: ConnectionRole::Server { linger: Self::LINGER },
+            max_inbound: Self::MAX_REQUESTS,
             ..ConnectionLimits::default()
         };
         Self { service, signer: StateSigner::random(Self::STATE_LIFETIME), limits, only_era: None }

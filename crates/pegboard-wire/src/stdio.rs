@@ -14,8 +14,10 @@ use crate::link::{
 };
 use crate::message::{InvalidMessage, RpcError, code};
 
+mod endable_input;
 mod process_streams;
 
+pub use endable_input::EndableInput;
 pub use process_streams::{InputStream, OutputStream, standard_input, standard_output};
 
 /// Creates a link over two byte streams, one message per line, and the task that drives it.

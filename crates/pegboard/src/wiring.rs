@@ -152,7 +152,7 @@ pub async fn start(
     let builder = Runtime::builder()
         .plan(plan.secrets(known))
         .principals(principals)
-        .observe(Arc::new(EventLogger))
+        .observe(Arc::new(EventLogger::default()))
         .observe(Arc::clone(&metrics) as _)
         .spans(telemetry.spans());
     let runtime = stores.configure(builder).start().await?;

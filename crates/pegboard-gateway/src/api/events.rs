@@ -163,7 +163,7 @@ fn camel_case(name: &str) -> String {
 }
 
 /// All event kinds.
-const KINDS: [&str; 18] = [
+const KINDS: [&str; 19] = [
     "tool_started",
     "tool_finished",
     "progress",
@@ -181,6 +181,7 @@ const KINDS: [&str; 18] = [
     "server",
     "started",
     "log_lost",
+    "notifications_dropped",
     "catalogue",
 ];
 
@@ -204,6 +205,7 @@ fn kind(event: &RuntimeEvent) -> &'static str {
         RuntimeEvent::Server { .. } => "server",
         RuntimeEvent::Started { .. } => "started",
         RuntimeEvent::LogLost { .. } => "log_lost",
+        RuntimeEvent::NotificationsDropped { .. } => "notifications_dropped",
         RuntimeEvent::Catalogue { .. } => "catalogue",
     }
 }
@@ -228,6 +230,7 @@ fn subject(event: &RuntimeEvent) -> Option<&Arc<CallInfo>> {
         | RuntimeEvent::Server { .. }
         | RuntimeEvent::Started { .. }
         | RuntimeEvent::LogLost { .. }
+        | RuntimeEvent::NotificationsDropped { .. }
         | RuntimeEvent::Catalogue { .. } => None,
     }
 }

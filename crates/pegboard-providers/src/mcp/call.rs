@@ -319,7 +319,15 @@ impl ServerHandle {
         // Progress is requested only for a caller with a client.
         let has_progress = context.client.is_some();
         let meta = call.meta.clone();
-        RequestOptions { capabilities, log_level, meta, has_progress, ..RequestOptions::default() }
+        let is_idempotent = call.retry_safety == RetrySafety::Safe;
+        RequestOptions {
+            capabilities,
+            log_level,
+            meta,
+            has_progress,
+            is_idempotent,
+            ..RequestOptions::default()
+        }
     }
 
     /// Returns the capabilities to declare for a call; `None` for those of the connection.

@@ -170,6 +170,6 @@ fn exited_error(why: String) -> ConnectorError {
 
 impl From<SpawnError> for ConnectorError {
     fn from(error: SpawnError) -> Self {
-        Self::Unavailable { why: error.to_string(), fix: "Fix its `command`.".to_owned() }
+        Self::Unavailable { why: error.to_string(), fix: error.fix().to_owned() }
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use pegboard_core::redact::{Redactor, may_be_secret};
 use pegboard_core::settings::mcp::ServerProgram;
+use pegboard_wire::descriptors;
 
 use super::plan::SpawnPlan;
 
@@ -139,6 +140,9 @@ pub enum SpawnError {
         /// Error of the operating system.
         error: io::Error,
     },
+    /// This process has no file descriptors left for the pipes of the program.
+    #[error("too many open files in this process")]
+    TooManyFiles,
     /// The operating system refused to start the program.
     #[error("spawn {command}: {error}", command = command.escape_debug())]
     Refused {
@@ -147,4 +151,67 @@ pub enum SpawnError {
         /// Error of the operating system.
         error: io::Error,
     },
+}
+
+impl SpawnError {
+    /// Creates the error for a program that the operating system did not start.
+    pub(super) fn refused(command: &str, error: io::Error) -> Self {
+        if descriptors::are_exhausted(&error) {
+            return Self::TooManyFiles;
+        }
+        Self::Refused { command: command.to_owned(), error }
+    }
+
+    /// Creates the error for a supervisor that could not be started.
+    #[cfg(unix)]
+    pub(super) fn supervisor(supervisor: &SupervisorCommand, error: io::Error) -> Self {
+        if descriptors::are_exhausted(&error) {
+            return Self::TooManyFiles;
+        }
+        Self::Supervisor { program: supervisor.program.clone(), error }
+    }
+
+    /// Returns the remedy.
+    pub fn fix(&self) -> &'static str {
+        match self {
+            Self::EmptyCommand
+            | Self::NotInPath { .. }
+            | Self::FileNotFound { .. }
+            | Self::NotExecutable { .. }
+            | Self::Refused { .. } => "Fix its `command`.",
+            Self::DirectoryNotFound(_) => "Fix its `cwd`.",
+            Self::InvalidVariableName(_) => "Fix its `env`.",
+            Self::Nul(_) => "Remove the NUL character from its settings.",
+            Self::Supervisor { .. } => "Check the installation of Pegboard.",
+            Self::TooManyFiles => {
+                "Raise the limit of open files of this process, for example with `ulimit -n 65536`."
+            }
+        }
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+
+    #[test]
+    fn a_lack_of_file_descriptors_is_not_the_fault_of_the_command() {
+        let supervisor = SupervisorCommand { program: "/bin/pegboard".into(), arguments: Vec::new() };
+        for errno in [Errno::MFILE, Errno::NFILE] {
+            let errors =
+                [SpawnError::refused("npx", errno.into()), SpawnError::supervisor(&supervisor, errno.into())];
+            for error in errors {
+                let text = format!("{error}. {}", error.fix());
+                assert_eq!(
+                    text,
+                    "too many open files in this process. Raise the limit of open files of this process, for example with \
+                     `ulimit -n 65536`."
+                );
+            }
+        }
+        let error = SpawnError::refused("npx", Errno::ACCESS.into());
+        assert_eq!(error.fix(), "Fix its `command`.");
+    }
 }

@@ -26,9 +26,8 @@ pub(super) fn start(plan: &SpawnPlan<'_>) -> Result<SpawnedProcess, SpawnError> 
     command.args(&plan.spec.program.args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     #[cfg(unix)]
     command.process_group(0);
-    let mut child = command
-        .spawn()
-        .map_err(|error| SpawnError::Refused { command: plan.spec.program.command.clone(), error })?;
+    let mut child =
+        command.spawn().map_err(|error| SpawnError::refused(&plan.spec.program.command, error))?;
     let pid = child.id().expect("the child has not been awaited");
     Ok(SpawnedProcess {
         stdin: child.stdin.take().expect("stdin is piped"),

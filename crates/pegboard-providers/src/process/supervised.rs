@@ -43,8 +43,7 @@ pub(super) fn start(
     supervisor: &SupervisorCommand,
     grace: GracePeriods,
 ) -> Result<SpawnedProcess, SpawnError> {
-    try_start(plan, supervisor, grace)
-        .map_err(|error| SpawnError::Supervisor { program: supervisor.program.clone(), error })
+    try_start(plan, supervisor, grace).map_err(|error| SpawnError::supervisor(supervisor, error))
 }
 
 fn try_start(

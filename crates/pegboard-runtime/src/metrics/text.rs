@@ -141,10 +141,20 @@ pub(super) fn catalogue(encoder: &mut TextEncoder, n_tools: &AtomicU64) {
 
 /// Writes nothing until an entry is lost.
 pub(super) fn lost_log_entries(encoder: &mut TextEncoder, lost: &LabelCounts) {
-    let name = "pegboard_call_log_lost_total";
+    let help = "Entries of the call log that were lost, by reason.";
+    losses(encoder, ("pegboard_call_log_lost_total", help), lost);
+}
+
+pub(super) fn dropped_notifications(encoder: &mut TextEncoder, dropped: &LabelCounts) {
+    let help = "Notifications that clients did not read in time, by reason.";
+    losses(encoder, ("pegboard_notifications_dropped_total", help), dropped);
+}
+
+/// Writes counters that exist only after a loss.
+fn losses(encoder: &mut TextEncoder, (name, help): (&str, &str), lost: &LabelCounts) {
     let lost = lost.all();
     if !lost.is_empty() {
-        encoder.metric(name, "counter", "Entries of the call log that were lost, by reason.");
+        encoder.metric(name, "counter", help);
     }
     for (reason, count) in lost {
         encoder.sample(name, &[("reason", reason)], count);

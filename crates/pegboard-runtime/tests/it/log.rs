@@ -123,7 +123,8 @@ fn start(server: &str, millis: u64, error: Option<&str>) -> ServerStart {
 #[test]
 fn every_event_is_one_line() {
     let events = every_event();
-    let text = logged(Level::TRACE, || events.iter().for_each(|event| EventLogger.observe(event)));
+    let logger = EventLogger::default();
+    let text = logged(Level::TRACE, || events.iter().for_each(|event| logger.observe(event)));
     assert_eq!(text.lines().count(), events.len());
     insta::assert_snapshot!(text, @r#"
     DEBUG pegboard::tool: started direction="request" type="tool" tool_kind="mcp" remote=mcp:github:github__search session=s-20260101120000 operation=1-2 n_bytes=20
@@ -150,7 +151,8 @@ fn every_event_is_one_line() {
 
 #[test]
 fn only_warnings_are_logged_by_default() {
-    let text = logged(Level::WARN, || every_event().iter().for_each(|event| EventLogger.observe(event)));
+    let logger = EventLogger::default();
+    let text = logged(Level::WARN, || every_event().iter().for_each(|event| logger.observe(event)));
     assert!(text.lines().all(|line| line.contains("WARN")), "{text}");
     assert_eq!(text.lines().count(), 8);
 }
@@ -162,9 +164,24 @@ fn server_text_cannot_control_the_terminal_or_forge_a_line() {
         call: search(),
         end: end(Some(ErrorKind::ExecutionError), Some(message)),
     };
-    let text = logged(Level::WARN, || EventLogger.observe(&finished));
+    let text = logged(Level::WARN, || EventLogger::default().observe(&finished));
     assert_eq!(text.lines().count(), 1);
     insta::assert_snapshot!(text.split(" direction").next().unwrap(), @r#" WARN pegboard::tool: error github__search: \u{1b}[2Jgone\r\n WARN forged\u{202e}\u{2028}\u{0} é 漢"#);
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_are_logged_once_a_second() {
+    for kind in [ErrorKind::LimitExceeded, ErrorKind::QueueTimeout] {
+        let logger = EventLogger::default();
+        let refused = RuntimeEvent::ToolFinished { call: search(), end: end(Some(kind), Some("too many")) };
+        let refuse_many = || logged(Level::WARN, || (0..1_000).for_each(|_| logger.observe(&refused)));
+        assert_eq!(refuse_many().lines().count(), 1);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let text = refuse_many();
+        assert_eq!(text.lines().count(), 2, "{text}");
+        let expected = " WARN pegboard::tool: more calls were refused and not logged n_suppressed=999";
+        assert_eq!(text.lines().last(), Some(expected));
+    }
 }
 
 #[test]
@@ -173,7 +190,7 @@ fn a_long_text_is_truncated() {
         call: search(),
         end: end(Some(ErrorKind::ExecutionError), Some(&"é".repeat(100_000))),
     };
-    let text = logged(Level::WARN, || EventLogger.observe(&finished));
+    let text = logged(Level::WARN, || EventLogger::default().observe(&finished));
     assert_eq!(text.matches('é').count(), 500);
     assert!(text.contains("é… direction"), "{text}");
 }

@@ -7,7 +7,9 @@ use pegboard_core::error::ErrorKind;
 use pegboard_core::owner::Owner;
 use pegboard_core::provider::{ServerState, ToolKind};
 use pegboard_core::store::OutputHandle;
-use pegboard_runtime::event::{CacheResult, CallEnd, CallInfo, Observer, RuntimeEvent, StoreReason};
+use pegboard_runtime::event::{
+    CacheResult, CallEnd, CallInfo, NotificationDropReason, Observer, RuntimeEvent, StoreReason,
+};
 use pegboard_runtime::metrics::{Metrics, MetricsLimits};
 
 fn call(tool: &str, server: &str, kind: ToolKind) -> Arc<CallInfo> {
@@ -123,6 +125,20 @@ fn every_event_is_counted() {
     # TYPE pegboard_catalogue_tools gauge
     pegboard_catalogue_tools 12
     "#);
+}
+
+#[test]
+fn dropped_notifications_are_counted_by_reason() {
+    let dropped = |n_notifications, reason| RuntimeEvent::NotificationsDropped { n_notifications, reason };
+    let metrics = metrics_of([
+        dropped(2, NotificationDropReason::SlowReader),
+        dropped(3, NotificationDropReason::NoReader),
+        dropped(5, NotificationDropReason::SlowReader),
+    ]);
+    let text = metrics.render();
+    let samples = text.lines().filter_map(|line| line.strip_prefix("pegboard_notifications_dropped_total"));
+    let expected = [r#"{reason="no_reader"} 3"#, r#"{reason="slow_reader"} 7"#];
+    assert_eq!(samples.collect::<Vec<_>>(), expected);
 }
 
 #[test]

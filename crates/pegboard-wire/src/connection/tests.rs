@@ -1,8 +1,9 @@
-//! Tests of dropped connections.
+//! Tests of closing connections, and of fairness between them.
 
 use tokio::sync::oneshot;
 
 use super::*;
+use crate::http::server::EventMemory;
 use crate::link::link;
 
 /// Accepts a request, reports when it is dropped, and never answers.
@@ -46,4 +47,149 @@ async fn dropping_a_connection_aborts_requests_of_the_peer() {
         assert!(dropped.await.is_err());
         assert_eq!(before.elapsed(), Duration::ZERO);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_that_outlast_the_end_of_input_are_answered_with_an_error() {
+    const LINGER: Duration = Duration::from_secs(5);
+    let (started, mut starts) = mpsc::unbounded_channel();
+    let (link, mut port) = link();
+    let role = ConnectionRole::Server { linger: LINGER };
+    let limits = ConnectionLimits { role, ..ConnectionLimits::default() };
+    let connection = Connection::open(link, Arc::new(NeverAnswers(started)), limits);
+    // More than the transport takes at once.
+    let n_requests = 1_000;
+    for id in 0..n_requests {
+        let request = Request::new(Id::Number(id), "ping", None);
+        port.arrivals.send(Arrival::message(Message::Request(request))).await.expect("the link is open");
+    }
+    port.arrivals.send(Arrival::new(TransportEvent::EndOfInput)).await.expect("the link is open");
+    drop(port.arrivals);
+    let before = time::Instant::now();
+    let mut answered = Vec::new();
+    for _ in 0..n_requests {
+        let Message::Response(response) = port.letters.recv().await.expect("an answer").message else {
+            panic!("only answers are sent");
+        };
+        let message = response.result.expect_err("the request did not finish").message;
+        assert_eq!(
+            message,
+            "The request was cancelled: it did not finish within 5s after the end of the input"
+        );
+        answered.push(response.id);
+        assert!(starts.recv().await.expect("the request has started").await.is_err());
+    }
+    assert_eq!(before.elapsed(), LINGER);
+    answered.sort_by_key(|id| match id {
+        Some(Id::Number(id)) => *id,
+        Some(Id::Text(_)) | None => -1,
+    });
+    assert_eq!(answered, (0..n_requests).map(|id| Some(Id::Number(id))).collect::<Vec<_>>());
+    assert_eq!(connection.closed().await, TransportError::Closed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_does_not_read_delays_the_close_only_for_a_while() {
+    let (started, _starts) = mpsc::unbounded_channel();
+    let (link, port) = link();
+    let role = ConnectionRole::Server { linger: Duration::from_secs(5) };
+    let limits = ConnectionLimits { role, ..ConnectionLimits::default() };
+    let connection = Connection::open(link, Arc::new(NeverAnswers(started)), limits);
+    for id in 0..1_000 {
+        let request = Request::new(Id::Number(id), "ping", None);
+        port.arrivals.send(Arrival::message(Message::Request(request))).await.expect("the link is open");
+    }
+    port.arrivals.send(Arrival::new(TransportEvent::EndOfInput)).await.expect("the link is open");
+    drop(port.arrivals);
+    let before = time::Instant::now();
+    connection.closed().await;
+    assert_eq!(before.elapsed(), Duration::from_secs(5) + CLOSE_TIMEOUT);
+}
+
+/// Records the order in which requests of several connections run.
+struct RunOrder(&'static str, mpsc::UnboundedSender<&'static str>);
+
+impl InboundHandler for RunOrder {
+    fn request(&self, _inbound: InboundRequest) -> BoxFuture<'static, Result<RawJson, RpcError>> {
+        let (name, ran) = (self.0, self.1.clone());
+        async move {
+            ran.send(name).expect("the test listens");
+            std::future::pending().await
+        }
+        .boxed()
+    }
+
+    fn notification(&self, _notification: Notification, _related_request: Option<Id>) {}
+}
+
+/// Returns the number of requests that run before that of the sibling, of 1,000 that arrived earlier.
+async fn n_before_sibling(begin: impl AsyncFn(&str, i64, Arc<RunOrder>)) -> usize {
+    let (ran, mut order) = mpsc::unbounded_channel();
+    let [crowd, sibling] = ["crowd", "sibling"].map(|name| Arc::new(RunOrder(name, ran.clone())));
+    for id in 0..1_000 {
+        begin("crowd", id, Arc::clone(&crowd)).await;
+    }
+    begin("sibling", 0, sibling).await;
+    let mut n_before = 0;
+    while order.recv().await.expect("all run") != "sibling" {
+        n_before += 1;
+    }
+    n_before
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_waits_only_for_the_first_ones_of_a_crowded_session() {
+    let connections = Mutex::new(HashMap::<String, Connection>::default());
+    let limits = ConnectionLimits::default();
+    let n_before = n_before_sibling(async |name, id, handler| {
+        let connection = connections
+            .lock()
+            .entry(name.to_owned())
+            .or_insert_with(|| {
+                Connection::open_session(
+                    Arc::new(SessionStreams::new(EventMemory::default())),
+                    handler,
+                    limits,
+                )
+            })
+            .clone();
+        let call = connection.begin(Request::new(Id::Number(id), "ping", None), HeaderMap::new());
+        tokio::spawn(call.expect("it begins"));
+    });
+    assert_eq!(n_before.await, CROWD);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_waits_only_for_the_first_ones_of_a_crowded_connection() {
+    let open = |handler: &Arc<RunOrder>| {
+        let (link, port) = link();
+        (Connection::open(link, handler.clone(), ConnectionLimits::default()), port)
+    };
+    let connections = Mutex::new(HashMap::default());
+    let n_before = n_before_sibling(async |name, id, handler| {
+        let mut connections = connections.lock();
+        let (connection, _port) = connections.entry(name.to_owned()).or_insert_with(|| open(&handler));
+        let handler: Arc<dyn InboundHandler> = handler;
+        let request = Request::new(Id::Number(id), "ping", None);
+        assert!(connection.0.serve(request, (None, HeaderMap::new()), &handler).is_none());
+    });
+    assert_eq!(n_before.await, CROWD);
+}
+
+#[test]
+fn a_refusal_does_nothing_for_the_request() {
+    let (ran, mut order) = mpsc::unbounded_channel();
+    let handler = Arc::new(RunOrder("refused", ran));
+    let limits = ConnectionLimits { max_inbound: 3, ..ConnectionLimits::default() };
+    let streams = Arc::new(SessionStreams::new(EventMemory::default()));
+    let connection = Connection::open_session(streams, handler, limits);
+    let begin = |id| connection.begin(Request::new(Id::Number(id), "ping", None), HeaderMap::new());
+    let admitted: Vec<_> = (0..3).map(|id| begin(id).expect("it is admitted")).collect();
+    for id in 3..1_000 {
+        assert_eq!(begin(id).err().expect("it is refused").message, "Too many requests in flight");
+    }
+    assert_eq!(connection.0.table().inbound.len(), 3);
+    assert!(order.try_recv().is_err());
+    drop(admitted);
+    assert!(begin(1_000).is_ok());
 }

@@ -10,6 +10,7 @@ pub(crate) mod call;
 pub(crate) mod endpoint;
 mod listen;
 mod pool;
+pub(crate) mod resend;
 pub(crate) mod response;
 pub(crate) mod send_order;
 mod session;

@@ -10,6 +10,7 @@ use tokio::time;
 use crate::connection::cancel_notification;
 use crate::http::client::HttpOptions;
 use crate::http::client::endpoint::{self, HttpEndpoint, ResponseBodyKind, SseStream, SseStreamError};
+use crate::http::client::resend::ResendSafety;
 use crate::http::client::send_order::SendOrder;
 use crate::http::sse::EventTooLarge;
 use crate::link::{
@@ -155,7 +156,8 @@ impl Outbox {
                 let arrivals = self.arrivals.clone();
                 self.tasks.spawn(async move {
                     turn.wait().await;
-                    if let Err(error) = post_request(&target, headers, body).await {
+                    let resend = ResendSafety::of(&request.method, false);
+                    if let Err(error) = post_request(&target, headers, body, resend).await {
                         let about = Some(request.id.clone());
                         let _ = arrivals
                             .send(
@@ -200,8 +202,13 @@ fn all_headers(target: &HttpEndpoint, own: &HeaderMap) -> HeaderMap {
 
 /// Sends a request. The response arrives on the event stream, possibly before the POST completes, so there is
 /// no time limit here: it ends with the POST or with the link.
-async fn post_request(target: &HttpEndpoint, headers: HeaderMap, body: Bytes) -> Result<(), TransportError> {
-    let response = target.post(|| all_headers(target, &headers), body).await?;
+async fn post_request(
+    target: &HttpEndpoint,
+    headers: HeaderMap,
+    body: Bytes,
+    resend: ResendSafety,
+) -> Result<(), TransportError> {
+    let response = target.post(|| all_headers(target, &headers), body, resend).await?;
     if !response.status().is_success() {
         return Err(target.error_response(response).await.into_error());
     }

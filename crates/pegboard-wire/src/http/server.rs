@@ -22,6 +22,7 @@ use crate::message::{Frame, Id, InvalidMessage, Message, Request, RpcError, code
 use crate::server::ServiceServer;
 
 mod channel;
+mod event_memory;
 mod host_check;
 mod listener;
 mod reply;
@@ -31,8 +32,9 @@ mod stateless;
 pub(crate) mod streams;
 mod threads;
 
+pub use event_memory::{DroppedNotifications, EventMemory, NotificationLoss};
 pub use host_check::AllowedOrigin;
-pub use listener::{DirectRoutes, HttpApplication, serve};
+pub use listener::{BACKLOG, DirectRoutes, HttpApplication, bind, listen, serve};
 pub use reply::{HttpReply, ReplyBody};
 pub use served_connection::{ServedConnection, can_identify_users};
 use sessions::Sessions;
@@ -60,6 +62,8 @@ pub struct HttpServerOptions {
     pub max_sessions: usize,
     /// Idle timeout of a session.
     pub session_idle: Duration,
+    /// Memory for the events of sessions.
+    pub event_memory: EventMemory,
 }
 
 impl Default for HttpServerOptions {
@@ -73,6 +77,7 @@ impl Default for HttpServerOptions {
             keep_alive: Duration::from_secs(15),
             max_sessions: 10_000,
             session_idle: Duration::from_hours(1),
+            event_memory: EventMemory::default(),
         }
     }
 }

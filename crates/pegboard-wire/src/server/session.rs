@@ -183,7 +183,7 @@ impl ServerSession {
                 RpcError::new(code::INVALID_REQUEST, "Invalid request: the session is not initialized");
             return std::future::ready(Err(error)).boxed();
         };
-        if let Some(error) = self.track_request(&request) {
+        if let Some(error) = self.track_request(&request, &connection) {
             return std::future::ready(Err(error)).boxed();
         }
         let params = request.params.unwrap_or_else(RawJson::empty_object);
@@ -228,11 +228,16 @@ impl ServerSession {
     }
 
     /// Records session state that a request sets; the service still answers it.
-    fn track_request(&self, request: &Request) -> Option<RpcError> {
+    fn track_request(&self, request: &Request, connection: &WeakConnection) -> Option<RpcError> {
         let member = |name: &str| request.params.as_ref().and_then(|params| params.get(name));
         match &*request.method {
             "logging/setLevel" => match member("level").and_then(|level| level.read::<LogLevel>().ok()) {
-                Some(level) => self.state().log_level = Some(level),
+                Some(level) => {
+                    self.state().log_level = Some(level);
+                    if let Some(connection) = connection.upgrade() {
+                        connection.set_log_level(level);
+                    }
+                }
                 None => return Some(RpcError::invalid_params("level must be a log level, such as info")),
             },
             "resources/subscribe" => {

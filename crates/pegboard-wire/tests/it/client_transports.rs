@@ -6,5 +6,6 @@ mod hostile;
 mod legacy;
 mod sessions;
 mod sse;
+mod stale;
 mod support;
 mod websocket;

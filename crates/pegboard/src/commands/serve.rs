@@ -14,10 +14,14 @@ use pegboard::config::Configuration;
 use pegboard::gateway::api::{self, Api, ApiScope, GatewayInfo};
 use pegboard::gateway::serve;
 use pegboard::providers::mcp::PoolOptions;
+use pegboard::runtime::event::{NotificationDropReason, RuntimeEvent};
 use pegboard::settings::gateway::GatewaySettings;
 use pegboard::settings::{MAX_THREADS, RuntimeSettings};
 use pegboard::telemetry::{Telemetry, TelemetryOptions, write_stderr};
-use pegboard::wire::http::server::{HttpServerOptions, ServerThreads};
+use pegboard::wire::http;
+use pegboard::wire::http::server::{
+    DroppedNotifications, EventMemory, HttpServerOptions, NotificationLoss, ServerThreads,
+};
 use pegboard::wiring::{self, App, AppOptions};
 use tokio::net::TcpSocket;
 
@@ -30,7 +34,7 @@ use reload::{ConfigWatcher, ReloadSignal, WatchMode};
 use server_reports::{ReportVerbosity, ServerReporter};
 #[cfg(unix)]
 use socket::LocalSocket;
-use stdout_closed::stdout_closed;
+use stdio_client::StdioClient;
 
 pub(crate) mod access;
 mod reload;
@@ -38,14 +42,13 @@ mod server_reports;
 mod sigusr1;
 #[cfg(unix)]
 mod socket;
+mod stdio_client;
 mod stdout_closed;
 
 /// Default listen address.
 pub(crate) const DEFAULT_ADDRESS: &str = "127.0.0.1:7332";
 /// Default log filter. Server states have their own report, so their events are not logged.
 const DEFAULT_LOG_FILTER: &str = "pegboard::server=error,warn";
-/// Maximum number of connections that wait to be accepted.
-const BACKLOG: u32 = 1024;
 /// Grace period for calls in flight at shutdown.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -140,17 +143,13 @@ impl ServeArgs {
         });
         // Opened before the port, so that commands find every gateway that clients can reach.
         let local_socket = open_local_socket(state.as_deref());
+        // Runs in a task, so that calls in flight are answered during the shutdown.
+        let mut stdio = self.stdio.then(|| StdioClient::serve(&app.gateway, self.profile.clone()));
         let serving = async {
-            if let Some(http) = http {
-                self.serve_http((&app, &api), &threads, http).await
-            } else {
-                tokio::select! {
-                    served = serve::stdio(&app.gateway, self.profile.as_deref()) => {
-                        served.map_err(|error| CliError::usage(error.to_string()))
-                    }
-                    // Calls of the client end with it.
-                    () = stdout_closed() => Ok(()),
-                }
+            match (http, &mut stdio) {
+                (Some(http), _) => self.serve_http((&app, &api), &threads, http).await,
+                (None, Some(stdio)) => stdio.served().await,
+                (None, None) => Ok(()),
             }
         };
         // The parent process may show stderr to its user, so only failures are printed.
@@ -164,9 +163,15 @@ impl ServeArgs {
             () = sigusr1::report_on_signal(&app, &threads) => Ok(()),
             () = serve_local_api(&api, local_socket) => Ok(()),
         };
+        let shutting_down = async {
+            app.runtime.shut_down(GRACE).await;
+            if let Some(stdio) = stdio {
+                stdio.close().await;
+            }
+        };
         // A second signal skips the shutdown.
         tokio::select! {
-            _ = app.runtime.shut_down(GRACE) => {}
+            () = shutting_down => {}
             () = shutdown_signal() => {}
         }
         // Calls in flight were still served on their threads.
@@ -200,15 +205,7 @@ impl ServeArgs {
 
     /// Binds the port. Clients can connect only once it listens.
     fn reserve_port(&self) -> Result<TcpSocket, CliError> {
-        let bind = || {
-            let socket = if self.http.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-            // A port of a gateway that has just ended is free; on Windows it always is.
-            #[cfg(not(windows))]
-            socket.set_reuseaddr(true)?;
-            socket.bind(self.http)?;
-            Ok(socket)
-        };
-        bind().map_err(|error| self.listen_error(&error))
+        http::server::bind(self.http).map_err(|error| self.listen_error(&error))
     }
 
     fn listen_error(&self, error: &io::Error) -> CliError {
@@ -226,12 +223,20 @@ impl ServeArgs {
         HttpFront { port, access, settings }: HttpFront,
     ) -> Result<(), CliError> {
         let system = |error: io::Error| CliError::system(error.to_string());
-        let listener = port.listen(BACKLOG).map_err(|error| self.listen_error(&error))?;
+        let listener = port.listen(http::server::BACKLOG).map_err(|error| self.listen_error(&error))?;
         let address = listener.local_addr().map_err(system)?;
-        let options = server_options(address, &settings);
+        let events = app.runtime.events().clone();
+        let event_memory = EventMemory::new(EventMemory::DEFAULT_BYTES, move |dropped| {
+            events.emit(|| dropped_notifications(dropped));
+        });
+        let options = HttpServerOptions { event_memory, ..server_options(address, &settings) };
         let application = access.restrict(&options, |principal| {
+            let mut options = options.clone();
             let (gateway, scope) = match principal {
-                Some(name) => (app.gateway.for_principal(name), ApiScope::Principal(name.to_owned())),
+                Some(name) => {
+                    options.event_memory = options.event_memory.part(EventMemory::PRINCIPAL_BYTES);
+                    (app.gateway.for_principal(name), ApiScope::Principal(name.to_owned()))
+                }
                 None => (app.gateway.clone(), ApiScope::All),
             };
             let clients = serve::application(&gateway, self.profile.as_deref(), &options);
@@ -258,6 +263,16 @@ struct HttpFront {
     settings: GatewaySettings,
 }
 
+/// Returns the event for notifications that a client did not read.
+fn dropped_notifications(dropped: DroppedNotifications) -> RuntimeEvent {
+    let DroppedNotifications { n_notifications, reason } = dropped;
+    let reason = match reason {
+        NotificationLoss::NoReader => NotificationDropReason::NoReader,
+        NotificationLoss::SlowReader => NotificationDropReason::SlowReader,
+    };
+    RuntimeEvent::NotificationsDropped { n_notifications, reason }
+}
+
 /// Opens the local socket for commands, if there is a state directory.
 #[cfg(unix)]
 pub(crate) fn open_local_socket(state: Option<&Path>) -> Option<LocalSocket> {
@@ -270,9 +285,7 @@ pub(crate) fn open_local_socket(state: Option<&Path>) -> Option<LocalSocket> {
 pub(crate) async fn serve_local_api(api: &Api, socket: Option<LocalSocket>) {
     if let Some(socket) = socket {
         let routes = api::router(api, ApiScope::All, &HttpServerOptions::default());
-        if let Err(error) = socket.serve(routes).await {
-            warn_without_socket(&error);
-        }
+        match socket.serve(routes).await {}
     }
     std::future::pending::<()>().await;
 }

@@ -4,14 +4,21 @@ use std::io::{self, Write};
 
 use pegboard_core::printable::printable;
 
+/// Time that a write may wait for a full pipe, and the minimum time between two such waits: a reader that is a little
+/// slower than the log must not stall all calls for long.
+#[cfg(unix)]
+const WAIT: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+#[cfg(unix)]
+const WAIT_INTERVAL: std::time::Duration = std::time::Duration::from_secs(10);
+
 /// Number of bytes that a writable pipe accepts without blocking.
 const CHUNK_BYTES: usize = 512;
 
 /// Standard error. Lines are dropped while the pipe is full: blocking here would stall all calls.
 #[derive(Debug, Default)]
 pub struct Stderr {
-    /// Set after a wait timed out, until the pipe is writable again.
-    is_stuck: bool,
+    /// Time of the last wait for the pipe.
+    waited_at: Option<std::time::Instant>,
     n_lost: u64,
 }
 
@@ -29,10 +36,17 @@ impl Stderr {
     fn has_room(&mut self) -> io::Result<bool> {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let stderr = io::stderr();
-        let soon = Timespec { tv_sec: 0, tv_nsec: if self.is_stuck { 0 } else { 100_000_000 } };
-        let n_ready = poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], Some(&soon))?;
-        self.is_stuck = n_ready == 0;
-        Ok(n_ready > 0)
+        let is_ready = |timeout| {
+            poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], Some(&timeout)).map(|n_ready| n_ready > 0)
+        };
+        if is_ready(Timespec { tv_sec: 0, tv_nsec: 0 })? {
+            return Ok(true);
+        }
+        if self.waited_at.is_some_and(|waited_at| waited_at.elapsed() < WAIT_INTERVAL) {
+            return Ok(false);
+        }
+        self.waited_at = Some(std::time::Instant::now());
+        Ok(is_ready(WAIT)?)
     }
 
     #[cfg(not(unix))]

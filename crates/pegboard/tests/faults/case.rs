@@ -20,6 +20,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::gateway::{Answer, GatewayProcess};
 use crate::processes::{Marker, TEST_TIMEOUT, poll_interval, testkit};
+use crate::reliability_page;
 
 /// Number of concurrent cases.
 const MAX_AT_ONCE: u32 = 12;
@@ -162,6 +163,7 @@ pub(crate) async fn check_all(cases: Vec<Case>) {
 /// Invariants of every fault: the gateway survives, other servers keep working, every call has one answer, memory is
 /// bounded, no secret leaks, and no process is left.
 async fn check(case: Case) {
+    reliability_page::check(&case);
     let running = RunningCase::start(&case).await;
     let gateway = &running.gateway;
     assert_eq!(healthy(gateway, 0).await, "0");

@@ -13,3 +13,4 @@ mod hanging;
 mod killed;
 mod processes;
 mod programs;
+mod reliability_page;

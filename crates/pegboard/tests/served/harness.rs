@@ -207,6 +207,12 @@ impl Endpoint {
         lines.join("\n")
     }
 
+    /// Returns the lines of standard error since the last look.
+    pub(crate) async fn new_lines(&self) -> Vec<String> {
+        let mut received = self.lines.lock().await;
+        std::iter::from_fn(|| received.try_recv().ok()).collect()
+    }
+
     pub(crate) fn url(&self, profile: Option<&str>) -> String {
         let profile = profile.map(|profile| format!("/{profile}")).unwrap_or_default();
         format!("http://{}/mcp{profile}", self.address)

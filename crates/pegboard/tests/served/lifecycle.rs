@@ -1,15 +1,17 @@
 //! Cancellation of calls, disconnects of clients, and shutdown of the gateway.
 
+use std::process::Stdio;
 use std::time::{Duration, SystemTime};
 
 use pegboard::owner::OwnerScope;
 use pegboard::runtime::logged_operation;
 use pegboard::store::{CallLog, CallQuery};
 use pegboard::stores::sqlite::Database;
-use pegboard::wire::RawJson;
 use pegboard::wire::client::{Era, McpClient, RequestOptions};
+use pegboard::wire::{PendingRequest, RawJson};
 use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
 use tokio::process::Child;
 use tokio::time;
 use tokio_util::task::AbortOnDropHandle;
@@ -144,6 +146,86 @@ async fn servers_stop_with_the_gateway() {
             environment.wait_for_any_event().await;
         }
     }
+}
+
+/// Sends a call that is not awaited yet.
+async fn start(client: &McpClient, tool: &str, arguments: Value) -> PendingRequest {
+    let params = Some(RawJson::from(json!({"name": tool, "arguments": arguments})));
+    client.request("tools/call", params, RequestOptions::default()).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_gateway_over_stdio_answers_the_calls_in_flight_before_it_exits() {
+    for kind in [Signal::TERM, Signal::INT] {
+        let environment = TestEnvironment::new();
+        let servers = json!({
+            "s": environment.server("s", &["doze", "x"]),
+            "other": environment.server("other", &["hang", "x"]),
+        });
+        let settings = json!({"toolboxes": {"t": {"description": "T", "mcpServers": servers}}});
+        let file = environment.write("workbench-config.json", &settings.to_string());
+        let stdio = (Transport::Stdio, Era::Session);
+        let connected = ConnectedClient::connect(environment, &file, Some("flat"), stdio).await;
+        let ConnectedClient { client, environment, mut gateway, .. } = connected;
+        let until = environment.folder().join("rested");
+        let mut dozing = Vec::new();
+        for _ in 0..10 {
+            dozing.push(start(&client, "s__doze", json!({"until": until})).await);
+        }
+        environment.wait_for_event("s dozes").await;
+        let hanging = start(&client, "other__hang", json!({})).await;
+        environment.wait_for_event("other hangs").await;
+        signal(&gateway, kind);
+        // New calls are refused from here on, and the others end.
+        while !text(&call(&client, "other__x", json!({})).await).contains("Pegboard is shutting down") {}
+        std::fs::write(&until, "").unwrap();
+        for call in dozing {
+            let answer = time::timeout(TEST_TIMEOUT, call.response()).await.unwrap().unwrap();
+            assert_eq!(text(&answer.to_value()), "rested", "{kind:?}");
+        }
+        let answer = time::timeout(TEST_TIMEOUT, hanging.response()).await.unwrap().unwrap().to_value();
+        assert_eq!(answer["_meta"]["pegboard/error"]["kind"], "canceled", "{answer}");
+        let status = time::timeout(TEST_TIMEOUT, gateway.wait()).await.unwrap().unwrap();
+        assert_eq!(status.code(), Some(0));
+    }
+}
+
+#[tokio::test]
+async fn calls_in_flight_are_answered_after_the_end_of_input() {
+    let environment = TestEnvironment::new();
+    let servers = json!({
+        "s": environment.server("s", &["doze", "x"]),
+        "other": environment.server("other", &["hang", "x"]),
+    });
+    let settings = json!({"toolboxes": {"t": {"description": "T", "mcpServers": servers}}});
+    let file = environment.write("workbench-config.json", &settings.to_string());
+    let mut command = environment.serving(&file);
+    command.args(["--stdio", "--profile", "flat"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut gateway = command.stderr(Stdio::null()).spawn().unwrap();
+    let until = environment.folder().join("rested");
+    let call = |id: u64, tool: &str, arguments: Value| json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": tool, "arguments": arguments}});
+    let mut input = INITIALIZE.to_owned() + "\n";
+    for id in 10..20 {
+        input += &call(id, "s__doze", json!({"until": until})).to_string();
+        input.push('\n');
+    }
+    // The last line has no line feed.
+    input += &call(20, "other__hang", json!({})).to_string();
+    let mut stdin = gateway.stdin.take().unwrap();
+    stdin.write_all(input.as_bytes()).await.unwrap();
+    drop(stdin);
+    environment.wait_for_one_of(&["s dozes"]).await;
+    std::fs::write(&until, "").unwrap();
+    let output = time::timeout(TEST_TIMEOUT, gateway.wait_with_output()).await.unwrap().unwrap();
+    let output = String::from_utf8(output.stdout).unwrap();
+    let answers: Vec<Value> = output.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for id in 10..20 {
+        let answer = answers.iter().filter(|answer| answer["id"] == id).collect::<Vec<_>>();
+        assert_eq!((answer.len(), text(&answer[0]["result"])), (1, "rested".to_owned()), "{answer:?}");
+    }
+    let hanging = answers.iter().find(|answer| answer["id"] == 20).expect("an answer");
+    let message = hanging["error"]["message"].as_str().unwrap();
+    assert_eq!(message, "The request was cancelled: it did not finish within 5s after the end of the input");
 }
 
 #[tokio::test]

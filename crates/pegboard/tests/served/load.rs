@@ -117,6 +117,14 @@ async fn without_file_descriptors_new_clients_wait() {
     assert!(used < 20, "{used} hundredths of a second in two seconds of waiting");
     assert_eq!(text(&call(&inside, "s__x", json!({"n": 2})).await), r#"s/x {"n":2}"#);
 
+    // Accepting has failed many times since.
+    let lines = endpoint.new_lines().await;
+    let reported: Vec<_> = lines.iter().filter(|line| line.contains("open files")).collect();
+    assert_eq!(reported.len(), 1, "{lines:?}");
+    let expected = "New connections wait: too many open files: raise the limit of this process, \
+                    for example with `ulimit -n 65536`.";
+    assert!(reported[0].contains(expected), "{reported:?}");
+
     drop(crowd);
     let (late, _) = endpoint.client(Some("flat"), Era::Stateless).await;
     assert_eq!(text(&call(&late, "s__x", json!({"n": 3})).await), r#"s/x {"n":3}"#);

@@ -12,6 +12,7 @@ use crate::era::Era;
 use crate::http::client::HttpTransport;
 use crate::http::client::endpoint::{self, ErrorResponse, ResponseBodyKind, SseStream, SseStreamError};
 use crate::http::client::listen::StreamCursor;
+use crate::http::client::resend::ResendSafety;
 use crate::http::client::response::HttpResponse;
 use crate::http::client::send_order::SendTurn;
 use crate::http::client::session::without_mirrored_headers;
@@ -32,6 +33,7 @@ pub(crate) struct HttpCall {
     encoded: EncodedRequest,
     headers: HeaderMap,
     mirrored_headers: Option<MirroredHeaders>,
+    resend: ResendSafety,
 }
 
 /// The relation of a request to the session of its connection.
@@ -80,9 +82,9 @@ impl HttpCall {
         server: Arc<HttpTransport>,
         request: OutgoingRequest<'_>,
     ) -> Self {
-        let OutgoingRequest { id, method, encoded, era, headers, mirrored_headers, .. } = request;
+        let OutgoingRequest { id, method, encoded, era, headers, mirrored_headers, resend, .. } = request;
         let kind = HttpCallKind::new(era, method);
-        Self { connection, server, id: Id::Number(id), kind, encoded, headers, mirrored_headers }
+        Self { connection, server, id: Id::Number(id), kind, encoded, headers, mirrored_headers, resend }
     }
 
     /// Returns the headers of the message that cancels the request, if a message does.
@@ -113,7 +115,7 @@ impl HttpCall {
         };
         let has_session_id = self.headers.contains_key(SESSION_ID)
             || (self.kind.is_in_session() && self.server.session.has_id());
-        let response = self.server.endpoint.post(all_headers, body).await?;
+        let response = self.server.endpoint.post(all_headers, body, self.resend).await?;
         if !response.status().is_success() {
             // Boxed like all that a call rarely needs, so that its future stays small.
             let error_response = Box::pin(self.server.endpoint.error_response(response)).await;

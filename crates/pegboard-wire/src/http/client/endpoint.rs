@@ -1,12 +1,12 @@
 //! An HTTP endpoint: sending requests, and reading responses within limits.
 
+use std::borrow::Cow;
 use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use futures_util::future::{Either, FutureExt};
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, LOCATION, USER_AGENT,
     WWW_AUTHENTICATE,
@@ -23,6 +23,7 @@ use crate::http::client::HttpOptions;
 use crate::http::client::pool::{
     ConnectionPool, IDLE_TIMEOUT, KEEP_ALIVE, NO_ANSWER, UNREACHABLE, describe, network_error,
 };
+use crate::http::client::resend::ResendSafety;
 use crate::http::client::response::HttpResponse;
 use crate::http::headers::LAST_EVENT_ID;
 use crate::http::sse::{EventTooLarge, SseDecoder, SseEvent};
@@ -171,13 +172,14 @@ impl HttpEndpoint {
     }
 
     /// Sends a message. `headers` yields all its headers, beginning with those of every message; it is
-    /// evaluated again if the request is redirected.
+    /// evaluated again if the request is redirected or sent again.
     pub(crate) async fn post(
         &self,
         headers: impl Fn() -> HeaderMap,
         body: Bytes,
+        resend: ResendSafety,
     ) -> Result<HttpResponse, TransportError> {
-        self.send(Method::POST, headers, body).await
+        self.send(Method::POST, headers, body, resend).await
     }
 
     /// Sends a message that has no response; `None` if the server did not accept it.
@@ -187,7 +189,8 @@ impl HttpEndpoint {
         body: Bytes,
     ) -> Option<HttpResponse> {
         let sending = async {
-            let response = self.post(headers, body).await?;
+            // A peer ignores the second of two equal notifications or responses.
+            let response = self.post(headers, body, ResendSafety::Safe).await?;
             if response.status().is_success() {
                 return Ok(response);
             }
@@ -216,7 +219,7 @@ impl HttpEndpoint {
             headers.extend(own.clone());
             headers
         };
-        self.send(Method::GET, headers, Bytes::new()).await
+        self.send(Method::GET, headers, Bytes::new(), ResendSafety::Safe).await
     }
 
     /// Deletes the session. Errors are only logged.
@@ -226,7 +229,7 @@ impl HttpEndpoint {
             headers.extend(own.clone());
             headers
         };
-        if let Err(error) = self.send(Method::DELETE, headers, Bytes::new()).await {
+        if let Err(error) = self.send(Method::DELETE, headers, Bytes::new(), ResendSafety::Safe).await {
             tracing::debug!(%error, "Cannot delete the session on the server.");
         }
     }
@@ -236,47 +239,72 @@ impl HttpEndpoint {
         method: Method,
         headers: impl Fn() -> HeaderMap,
         body: Bytes,
+        resend: ResendSafety,
     ) -> Result<HttpResponse, TransportError> {
-        let response = self.send_to(None, &method, headers(), body.clone()).await?;
+        let response = self.send_to(None, &method, (&headers, &body), resend).await?;
         match self.redirect_target(&response) {
-            Some(url) => Box::pin(self.send_to(Some(url), &method, headers(), body)).await,
+            Some(url) => Box::pin(self.send_to(Some(url), &method, (&headers, &body), resend)).await,
             None => Ok(response),
         }
     }
 
-    /// Sends a request to a URL of this origin; `None` is the endpoint's own.
-    fn send_to(
+    /// Sends a request to a URL of this origin; `None` is the endpoint's own. If a reused connection breaks before the
+    /// response, a request that is safe to send again is, at once.
+    async fn send_to(
         &self,
         url: Option<Url>,
         method: &Method,
-        headers: HeaderMap,
-        body: Bytes,
-    ) -> impl Future<Output = Result<HttpResponse, TransportError>> {
+        (headers, body): (&impl Fn() -> HeaderMap, &Bytes),
+        resend: ResendSafety,
+    ) -> Result<HttpResponse, TransportError> {
         match &self.sender {
             RequestSender::Pooled { pool, target } => {
                 let target = match url {
-                    None => Ok(target.clone()),
-                    Some(url) => origin_form(&url),
+                    None => Cow::Borrowed(target),
+                    Some(url) => Cow::Owned(origin_form(&url)?),
                 };
-                let request = target.map(|target| {
-                    let mut request = Request::new(Full::new(body));
+                let request = || {
+                    let mut request = Request::new(Full::new(body.clone()));
                     *request.method_mut() = method.clone();
-                    *request.uri_mut() = target;
-                    *request.headers_mut() = headers;
+                    *request.uri_mut() = Uri::clone(&target);
+                    *request.headers_mut() = headers();
                     request
-                });
-                Either::Left(async move { HttpResponse::pooled(pool.send(request?).await?) })
+                };
+                let response = match pool.send(request()).await {
+                    Err(failure) if failure.is_stale && resend == ResendSafety::Safe => {
+                        // Boxed, so that the future of every other request stays small.
+                        Box::pin(pool.send_on_new_connection(request())).await?
+                    }
+                    sent => sent.map_err(|failure| failure.error)?,
+                };
+                HttpResponse::pooled(response)
             }
             RequestSender::General(client) => {
-                let url = url.unwrap_or_else(|| self.url.clone());
-                let request = client.request(method.clone(), url).headers(headers);
-                let request = if body.is_empty() { request } else { request.body(body) };
-                let sending = request.send();
-                Either::Right(
-                    async move { sending.await.map(HttpResponse::General).map_err(request_error) }.boxed(),
-                )
+                Box::pin(self.send_general(client, (url, method), (headers, body), resend)).await
             }
         }
+    }
+
+    async fn send_general(
+        &self,
+        client: &Client,
+        (url, method): (Option<Url>, &Method),
+        (headers, body): (&impl Fn() -> HeaderMap, &Bytes),
+        resend: ResendSafety,
+    ) -> Result<HttpResponse, TransportError> {
+        let url = url.unwrap_or_else(|| self.url.clone());
+        let request = || {
+            let request = client.request(method.clone(), url.clone()).headers(headers());
+            if body.is_empty() { request } else { request.body(body.clone()) }
+        };
+        let response = match request().send().await {
+            // The client does not tell whether the connection was reused.
+            Err(error) if resend == ResendSafety::Safe && !error.is_connect() && !error.is_timeout() => {
+                request().send().await
+            }
+            sent => sent,
+        };
+        response.map(HttpResponse::General).map_err(request_error)
     }
 
     /// Closes idle connections after a violation of the protocol.

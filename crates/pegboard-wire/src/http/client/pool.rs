@@ -21,6 +21,7 @@ use tokio::runtime::{self, Handle};
 use tokio::time::{self, Instant};
 use tower_service::Service;
 
+use crate::descriptors;
 use crate::link::TransportError;
 
 /// Node and uvicorn close idle connections after 5 s; reusing one while it is being closed loses a request.
@@ -65,6 +66,20 @@ struct PooledConnection {
     idle_since: Instant,
 }
 
+/// A request without a response.
+#[derive(Debug)]
+pub(super) struct PoolError {
+    pub(super) error: TransportError,
+    /// `true` if a reused connection broke: the server may have closed it before the request arrived.
+    pub(super) is_stale: bool,
+}
+
+impl From<TransportError> for PoolError {
+    fn from(error: TransportError) -> Self {
+        Self { error, is_stale: false }
+    }
+}
+
 /// A response body that reads its own connection, and returns it to the pool at the end.
 #[derive(Debug)]
 pub(crate) struct PooledBody {
@@ -91,25 +106,25 @@ impl ConnectionPool {
     }
 
     /// Sends a request in origin form and waits for the head of its response.
-    pub(crate) async fn send(
+    pub(super) async fn send(
         self: &Arc<Self>,
         request: Request<Full<Bytes>>,
-    ) -> Result<Response<PooledBody>, TransportError> {
+    ) -> Result<Response<PooledBody>, PoolError> {
         let idle = poll_fn(|context| Poll::Ready(self.take_idle(context))).await;
         // Boxed, so that the future of a request on an idle connection stays small.
-        let Some(connection) = idle else { return Box::pin(self.send_on_new(request)).await };
+        let Some(connection) = idle else { return Ok(Box::pin(self.send_on_new_connection(request)).await?) };
         match self.exchange(connection, request).await {
             Ok(response) => Ok(response),
             Err(mut error) => match error.take_message() {
                 // The server closed the connection before anything was written, so nothing is repeated.
-                Some(request) => Box::pin(self.send_on_new(request)).await,
-                None => Err(network_error(NO_ANSWER, error.error())),
+                Some(request) => Ok(Box::pin(self.send_on_new_connection(request)).await?),
+                None => Err(PoolError { error: network_error(NO_ANSWER, error.error()), is_stale: true }),
             },
         }
     }
 
-    /// Sends a request on a new connection.
-    async fn send_on_new(
+    /// Sends a request on a connection of its own and waits for the head of its response.
+    pub(super) async fn send_on_new_connection(
         self: &Arc<Self>,
         request: Request<Full<Bytes>>,
     ) -> Result<Response<PooledBody>, TransportError> {
@@ -164,7 +179,7 @@ impl ConnectionPool {
     }
 
     async fn connect(&self) -> Result<PooledConnection, TransportError> {
-        let unreachable = |error: &dyn std::error::Error| TransportError::Unreachable {
+        let unreachable = |error: &(dyn std::error::Error + 'static)| TransportError::Unreachable {
             what: describe(UNREACHABLE, error),
         };
         let connecting = self.connector.clone().call(self.origin.clone());
@@ -284,12 +299,15 @@ impl PooledBody {
 }
 
 /// Creates an error on one line.
-pub(super) fn network_error(what: &str, error: &dyn std::error::Error) -> TransportError {
+pub(super) fn network_error(what: &str, error: &(dyn std::error::Error + 'static)) -> TransportError {
     TransportError::failed(describe(what, error))
 }
 
 /// Describes a network error on one line: its innermost cause says most.
-pub(super) fn describe(what: &str, error: &dyn std::error::Error) -> String {
+pub(super) fn describe(what: &str, error: &(dyn std::error::Error + 'static)) -> String {
+    if descriptors::is_caused_by_exhaustion(error) {
+        return descriptors::TOO_MANY_FILES.to_owned();
+    }
     let mut cause = error;
     while let Some(deeper) = cause.source() {
         cause = deeper;

@@ -2,8 +2,8 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -13,14 +13,15 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
-use tokio::time;
+use tokio::net::{TcpListener, TcpSocket};
 use tower::ServiceExt;
 
 use super::{HttpReply, HttpServerEndpoint, ReplyBody, ServedConnection, ServerThreads};
+use crate::descriptors::AcceptErrors;
 
-/// Pause after a failed accept, for example because there are too many open files.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Maximum number of connections that wait to be accepted. The system may have a lower limit. Beyond it, clients try
+/// again only after a second.
+pub const BACKLOG: u32 = 65_535;
 
 /// Finds the MCP endpoint of a message, so that it need not pass the router.
 pub trait DirectRoutes: Send + Sync + 'static {
@@ -130,14 +131,12 @@ impl ServerThreads {
         listener: TcpListener,
         application: Arc<HttpApplication>,
     ) -> io::Result<()> {
+        let mut errors = AcceptErrors::default();
         loop {
             let stream = match listener.accept().await {
                 Ok((stream, _)) => stream,
                 Err(error) => {
-                    if !is_connection_error(&error) {
-                        tracing::error!(%error, "Cannot accept a connection.");
-                        time::sleep(ACCEPT_PAUSE).await;
-                    }
+                    errors.handle(&error).await;
                     continue;
                 }
             };
@@ -153,10 +152,41 @@ impl ServerThreads {
     }
 }
 
-/// Returns `true` if only the accepted connection has failed.
-fn is_connection_error(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset
-    )
+/// Listens on an address, with room for many clients that connect at once.
+pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    bind(address)?.listen(BACKLOG)
+}
+
+/// Binds an address. Clients can connect only once the socket listens.
+pub fn bind(address: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    // Elsewhere the option would let another process take over the port.
+    #[cfg(unix)]
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket)
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::time::Duration;
+
+    use futures_util::future::join_all;
+    use tokio::net::TcpStream;
+    use tokio::time;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn many_clients_connect_at_once_before_the_first_is_accepted() {
+        let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = listener.local_addr().unwrap();
+        // Beyond the backlog a connection is not established until others are accepted, which never happens here.
+        let connecting = join_all((0..1_000).map(|_| TcpStream::connect(address)));
+        let connected = time::timeout(Duration::from_secs(20), connecting).await.expect("all are connected");
+        assert!(connected.iter().all(Result::is_ok));
+    }
 }

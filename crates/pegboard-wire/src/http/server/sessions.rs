@@ -16,8 +16,9 @@ use tokio::time::{self, Instant};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::channel::{Next, Reader, parse_event_id};
+use super::event_memory::EventMemory;
 use super::reply::{HttpReply, ReplyBody};
-use super::streams::{RequestEnd, RequestPoll, SessionStreams};
+use super::streams::{RequestEnd, RequestPoll, ResumeError, SessionStreams};
 use super::{HttpRejection, HttpServerOptions, error_response, events, json, plain_text, respond};
 use crate::connection::{Connection, InboundCall, cancelled_id};
 use crate::era::Revision;
@@ -121,7 +122,8 @@ impl Sessions {
         let mut reply = if prefers_stream {
             match session.streams.begin_streaming(&[request_id]) {
                 Some(reader) => {
-                    session.streams.route(&Letter::new(message));
+                    // A response is always delivered.
+                    let _ = session.streams.route(&Letter::new(message));
                     stream_response(&session, reader, self.options.keep_alive)
                 }
                 None => json(StatusCode::OK, message.encode()),
@@ -146,11 +148,16 @@ impl Sessions {
         if !(accepts.contains("text/event-stream") || accepts.contains("*/*")) {
             return plain_text(StatusCode::NOT_ACCEPTABLE, "a GET must accept text/event-stream");
         }
-        let last =
-            headers.get(headers::LAST_EVENT_ID).and_then(|id| id.to_str().ok()).and_then(parse_event_id);
-        match session.streams.reader_after(last) {
-            Some(reader) => stream_response(&session, reader, self.options.keep_alive),
-            None => plain_text(StatusCode::NOT_FOUND, "the stream is no longer available"),
+        let reader = match headers.get(headers::LAST_EVENT_ID) {
+            None => session.streams.reader_after(None),
+            Some(id) => match id.to_str().ok().and_then(parse_event_id) {
+                Some(last) => session.streams.reader_after(Some(last)),
+                None => Err(ResumeError::Unknown),
+            },
+        };
+        match reader {
+            Ok(reader) => stream_response(&session, reader, self.options.keep_alive),
+            Err(error) => cannot_resume(error),
         }
     }
 
@@ -185,7 +192,7 @@ impl Sessions {
             return Err(HttpRejection(StatusCode::SERVICE_UNAVAILABLE, "too many sessions"));
         }
         let id = ClientSessionId::random();
-        let session = Arc::new(Session::open(&self.server, id.clone()));
+        let session = Arc::new(Session::open(&self.server, &self.options.event_memory, id.clone()));
         let id = id.as_str().to_owned();
         table.insert(id.clone(), Arc::clone(&session));
         self.watch(id.clone(), &session);
@@ -269,6 +276,21 @@ fn id_in_use(id: Id) -> HttpReply {
     error_response(StatusCode::BAD_REQUEST, Some(id), error)
 }
 
+/// Tells a client why it cannot resume a stream. Not with 404, which would mean that its session has ended.
+fn cannot_resume(error: ResumeError) -> HttpReply {
+    let (status, message) = match error {
+        ResumeError::Unknown => (
+            StatusCode::BAD_REQUEST,
+            "Invalid request: Last-Event-ID is not the id of an event of this session",
+        ),
+        ResumeError::Dropped => (
+            StatusCode::GONE,
+            "The events after Last-Event-ID were dropped to free memory. The request was processed",
+        ),
+    };
+    error_response(status, None, RpcError::new(code::INVALID_REQUEST, message))
+}
+
 fn accepted() -> HttpReply {
     respond(StatusCode::ACCEPTED, "text/plain", ReplyBody::empty())
 }
@@ -283,8 +305,8 @@ fn check_version(headers: &HeaderMap) -> Result<(), HttpRejection> {
 }
 
 impl Session {
-    fn open(server: &ServiceServer, id: ClientSessionId) -> Self {
-        let streams = Arc::new(SessionStreams::default());
+    fn open(server: &ServiceServer, memory: &EventMemory, id: ClientSessionId) -> Self {
+        let streams = Arc::new(SessionStreams::new(memory.clone()));
         let connection = server.open_http_session(Arc::clone(&streams), id);
         Self { connection, streams, last_seen: Mutex::new(Instant::now()), watch: OnceLock::new() }
     }

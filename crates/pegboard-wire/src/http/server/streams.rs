@@ -2,15 +2,17 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Waker};
 
-use bytes::Bytes;
 use foldhash::HashMap;
 use parking_lot::{Mutex, MutexGuard};
 
-use super::channel::{Channel, Reader};
-use crate::era::Revision;
-use crate::link::Letter;
+use super::channel::{Channel, EventMemoryFull, Reader, StreamContext, StreamMessage};
+use super::event_memory::EventMemory;
+use crate::connection::cancelled_id;
+use crate::era::{LogLevel, Revision};
+use crate::link::{Letter, TransportError};
 use crate::message::{Id, Message, RpcError};
 use pegboard_json::RawJson;
 
@@ -19,10 +21,14 @@ const MAX_ENDED_STREAMS: usize = 32;
 
 /// Routes the outgoing messages of a session to its event streams.
 #[derive(Debug)]
-pub(crate) struct SessionStreams(Mutex<StreamTable>);
+pub(crate) struct SessionStreams {
+    table: Mutex<StreamTable>,
+    context: Arc<StreamContext>,
+}
 
 #[derive(Debug)]
 struct StreamTable {
+    context: Arc<StreamContext>,
     /// Messages that belong to no request of the client.
     general: Arc<Channel>,
     /// The requests in progress.
@@ -69,20 +75,31 @@ pub(super) enum RequestEnd {
     Ended,
 }
 
-impl Default for SessionStreams {
-    fn default() -> Self {
-        Self(Mutex::new(StreamTable {
-            general: Arc::new(Channel::new(0)),
+/// The reason why a stream cannot be resumed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ResumeError {
+    /// There was never such a stream.
+    Unknown,
+    /// The events were dropped.
+    Dropped,
+}
+
+impl SessionStreams {
+    /// Creates the streams of a session, which keep their events in this memory.
+    pub(crate) fn new(memory: EventMemory) -> Self {
+        let context = Arc::new(StreamContext { memory, ..StreamContext::default() });
+        let table = Mutex::new(StreamTable {
+            general: Channel::new(0, &context),
+            context: Arc::clone(&context),
             by_request: HashMap::default(),
             n_open: HashMap::default(),
             ended: VecDeque::new(),
             next_channel: 1,
             revision: None,
-        }))
+        });
+        Self { table, context }
     }
-}
 
-impl SessionStreams {
     /// Registers a request; `false` if one with this id is in progress.
     pub(super) fn begin(&self, id: &Id) -> bool {
         let mut table = self.table();
@@ -133,7 +150,7 @@ impl SessionStreams {
             (Some(RequestStream::Abandoned) | None, _) => return RequestEnd::Ended,
         };
         let reader = channel.reader(0);
-        table.end_request(channel, result.map(|result| encode_response(id, result)));
+        table.end_request(channel, result.map(|result| response_event(id, result)));
         RequestEnd::Stream(reader)
     }
 
@@ -141,7 +158,7 @@ impl SessionStreams {
     pub(super) fn finish(&self, id: &Id, result: Option<Result<RawJson, RpcError>>) {
         let mut table = self.table();
         if let Some(RequestStream::Open(channel)) = table.by_request.remove(id) {
-            table.end_request(channel, result.map(|result| encode_response(id, result)));
+            table.end_request(channel, result.map(|result| response_event(id, result)));
         }
     }
 
@@ -157,35 +174,56 @@ impl SessionStreams {
         }
     }
 
-    /// Sends a message to the stream of its request, or to the general one.
-    pub(crate) fn route(&self, letter: &Letter) {
-        let mut table = self.table();
+    /// Sends a message to the stream of its request, or to the general one. There is an error only if a request to
+    /// the client finds no memory.
+    pub(crate) fn route(&self, letter: &Letter) -> Result<(), TransportError> {
         let message = letter.message.encode();
-        if let Message::Response(response) = &letter.message
-            && let Some(id) = &response.id
-            && let Some(channel) = table.open_channel(id)
-        {
-            table.by_request.remove(id);
-            return table.end_request(channel, Some(message));
-        }
+        let mut table = self.table();
+        let message = match &letter.message {
+            Message::Response(response) => match &response.id {
+                Some(id) => {
+                    let message = StreamMessage::Response(id.clone(), message);
+                    if let Some(channel) = table.open_channel(id) {
+                        table.by_request.remove(id);
+                        table.end_request(channel, Some(message));
+                        return Ok(());
+                    }
+                    message
+                }
+                None => StreamMessage::Notification(message),
+            },
+            Message::Request(_) => StreamMessage::Request(message),
+            // Without it, the client would go on with a request that has ended.
+            Message::Notification(notification) if cancelled_id(notification).is_some() => {
+                StreamMessage::Request(message)
+            }
+            Message::Notification(_) => StreamMessage::Notification(message),
+        };
         let channel = letter.about.as_ref().and_then(|id| table.open_channel(id));
         let channel = channel.unwrap_or_else(|| Arc::clone(&table.general));
-        channel.send(message);
+        let sent = channel.send(message);
         if let Some(retry) = letter.hang_up {
             channel.close_reader(retry);
         }
+        sent.map_err(|EventMemoryFull| {
+            TransportError::failed("the client has too many unread messages to receive a request")
+        })
     }
 
     /// Returns a reader of the stream that the client last read, or of the general stream.
-    pub(super) fn reader_after(&self, last: Option<(u64, u64)>) -> Option<Reader> {
+    pub(super) fn reader_after(&self, last: Option<(u64, u64)>) -> Result<Reader, ResumeError> {
         let table = self.table();
-        let Some((number, n_seen)) = last else { return Some(table.general.reader_of_unread()) };
+        let Some((number, n_seen)) = last else { return Ok(table.general.reader_of_unread()) };
+        if number >= table.next_channel {
+            return Err(ResumeError::Unknown);
+        }
         let open = table.by_request.values().filter_map(|stream| match stream {
             RequestStream::Open(channel) => Some(channel),
             RequestStream::Waiting(_) | RequestStream::Abandoned => None,
         });
         let mut channels = open.chain(&table.ended).chain([&table.general]);
-        Some(channels.find(|channel| channel.number() == number)?.reader(n_seen))
+        let channel = channels.find(|channel| channel.number() == number).ok_or(ResumeError::Dropped)?;
+        channel.resume(n_seen).ok_or(ResumeError::Dropped)
     }
 
     /// Ends the stream of a cancelled request, which gets no response. The id stays in use until the work has
@@ -204,12 +242,20 @@ impl SessionStreams {
         !self.table().by_request.is_empty()
     }
 
-    /// Records the revision from the result of `initialize`; returns `false` if there is none.
+    /// Records the revision and the capabilities from the result of `initialize`; returns `false` if there is no
+    /// revision.
     pub(super) fn set_revision(&self, result: &RawJson) -> bool {
+        let has_logging = result.at(&["capabilities", "logging"]).is_some();
+        self.context.accepts_warnings.store(has_logging, Ordering::Relaxed);
         let version = result.get("protocolVersion");
         let revision = version.and_then(|version| version.text()?.parse().ok());
         self.table().revision = revision;
         revision.is_some()
+    }
+
+    /// Records the minimum level of log messages that the client accepts.
+    pub(crate) fn set_log_level(&self, level: LogLevel) {
+        self.context.accepts_warnings.store(level <= LogLevel::Warning, Ordering::Relaxed);
     }
 
     /// Returns `true` if the revision has batches. Only one revision ever had them.
@@ -232,13 +278,13 @@ impl SessionStreams {
 
     fn table(&self) -> MutexGuard<'_, StreamTable> {
         // A panic while the lock is held cannot leave the table inconsistent.
-        self.0.lock()
+        self.table.lock()
     }
 }
 
 impl StreamTable {
     fn new_channel(&mut self, n_open: usize) -> Arc<Channel> {
-        let channel = Arc::new(Channel::new(self.next_channel));
+        let channel = Channel::new(self.next_channel, &self.context);
         self.next_channel += 1;
         self.n_open.insert(channel.number(), n_open);
         channel
@@ -261,15 +307,18 @@ impl StreamTable {
     }
 
     /// Sends a response, if there is one; the stream ends with the last response it waits for.
-    fn end_request(&mut self, channel: Arc<Channel>, answer: Option<Bytes>) {
+    fn end_request(&mut self, channel: Arc<Channel>, answer: Option<StreamMessage>) {
         let n_open = self.n_open.entry(channel.number()).or_default();
         *n_open = n_open.saturating_sub(1);
         let is_last = *n_open == 0;
         match (answer, is_last) {
-            (Some(answer), false) => return channel.send(answer),
+            (Some(answer), false) => channel.send_response(answer),
             (Some(answer), true) => channel.send_last(answer),
-            (None, false) => return,
+            (None, false) => {}
             (None, true) => channel.close(),
+        }
+        if !is_last {
+            return;
         }
         self.n_open.remove(&channel.number());
         self.ended.push_back(channel);
@@ -279,35 +328,9 @@ impl StreamTable {
     }
 }
 
-fn encode_response(id: &Id, result: Result<RawJson, RpcError>) -> Bytes {
-    Message::response(Some(id.clone()), result).encode()
+fn response_event(id: &Id, result: Result<RawJson, RpcError>) -> StreamMessage {
+    StreamMessage::Response(id.clone(), Message::response(Some(id.clone()), result).encode())
 }
 
 #[cfg(test)]
-mod tests {
-    use std::task::Waker;
-    use std::time::Duration;
-
-    use super::super::channel::Next;
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn a_message_from_another_thread_after_the_last_poll_takes_the_response_to_the_stream() {
-        let streams = SessionStreams::default();
-        let id = Id::Number(7);
-        assert!(streams.begin(&id));
-        let context = Context::from_waker(Waker::noop());
-        assert!(matches!(streams.poll_request(&id, &context), RequestPoll::Waiting));
-        streams.route(&Letter::new(Message::notification("late", None)).about(Some(id.clone())));
-        let end = streams.finish_waiting(&id, Some(Ok(RawJson::empty_object())));
-        let RequestEnd::Stream(mut reader) = end else { panic!("there is a stream") };
-        let mut events = Vec::new();
-        while let Next::Event(event) = reader.next(Duration::from_secs(1)).await {
-            events.push(String::from_utf8_lossy(&event).into_owned());
-        }
-        assert!(
-            events[0].contains(r#""method":"late""#) && events[1].contains(r#""result":{}"#),
-            "{events:?}"
-        );
-    }
-}
+mod tests;

@@ -173,3 +173,71 @@ async fn a_stateless_call_goes_on_while_its_client_does_not_read() {
     time::timeout(Duration::from_secs(10), done.notified()).await.unwrap();
     drop(socket);
 }
+
+/// Sends more notifications than any stream keeps, and asks the client in between.
+struct Flooding;
+
+impl McpService for Flooding {
+    fn describe(&self, revision: Revision) -> ServiceDescription {
+        let capabilities = RawJson::from(json!({"logging": {}}));
+        ServiceDescription { capabilities, ..SessionIdEcho.describe(revision) }
+    }
+
+    fn call(&self, request: ServerRequest) -> BoxFuture<'static, Result<ServiceReply, RpcError>> {
+        async move {
+            let params = RawJson::from(json!({"level": "info", "data": "x".repeat(10_000)}));
+            for _ in 0..2_000 {
+                request.peer.notify("notifications/message", params.clone()).await;
+            }
+            Ok(RawJson::from(json!({"is": "answered"})).into())
+        }
+        .boxed()
+    }
+}
+
+/// A client that reads nothing until the call has ended, on the first connection or after a reconnect.
+#[tokio::test]
+async fn the_answer_to_a_flooding_call_arrives_and_a_lost_stream_has_a_reason() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let memory = EventMemory::new(1 << 20, |_| {});
+    let options = HttpServerOptions { event_memory: memory.clone(), ..HttpServerOptions::default() };
+    tokio::spawn(serve(listener, endpoint(ServiceServer::new(Arc::new(Flooding)), options)));
+    let client = reqwest::Client::new();
+    let post = |body: serde_json::Value| {
+        client.post(&url).header(header::CONTENT_TYPE, "application/json").body(body.to_string())
+    };
+    let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}});
+    let opened = post(json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}));
+    let opened = opened.send().await.unwrap();
+    let session = opened.headers()[headers::SESSION_ID].to_str().unwrap().to_owned();
+    let resume = async |last: &str| {
+        let request = client.get(&url).header(header::ACCEPT, "text/event-stream");
+        let request = request.header(headers::SESSION_ID, &session).header(headers::LAST_EVENT_ID, last);
+        let response = request.send().await.unwrap();
+        (response.status(), response.text().await.unwrap())
+    };
+    for id in 2..4 {
+        let call = post(json!({"jsonrpc": "2.0", "id": id, "method": "tools/call"}));
+        let stream = call.header(headers::SESSION_ID, &session).send().await.unwrap();
+        let text = if id == 2 {
+            stream.text().await.unwrap()
+        } else {
+            drop(stream);
+            resume("2-0").await.1
+        };
+        assert!(text.contains("messages of this stream were dropped"), "{}", text.len());
+        assert!(text.ends_with("\"result\":{\"is\":\"answered\"}}\n\n"));
+        assert!(memory.n_bytes() <= 1 << 20);
+    }
+    let (status, body) = resume("2-999999").await;
+    assert_eq!(status, StatusCode::GONE);
+    insta::assert_snapshot!(body, @r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"The events after Last-Event-ID were dropped to free memory. The request was processed"}}"#);
+    for unknown in ["3-0", "elsewhere"] {
+        let (status, body) = resume(unknown).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST);
+        insta::allow_duplicates! {
+            insta::assert_snapshot!(body, @r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Invalid request: Last-Event-ID is not the id of an event of this session"}}"#);
+        }
+    }
+}

@@ -1,7 +1,7 @@
 //! Threads that serve connections, each with a runtime of its own.
 
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,6 +23,8 @@ pub struct ServerThreads {
     max_threads: usize,
     /// The accepting thread first.
     started: Mutex<Vec<ServerThread>>,
+    /// `true` once a thread could not be started.
+    has_failed: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -49,7 +51,7 @@ impl ServerThreads {
     pub fn new(max_threads: usize) -> Self {
         let accepting =
             ServerThread { runtime: Handle::current(), n_connections: Arc::default(), stop: None };
-        Self { max_threads, started: Mutex::new(vec![accepting]) }
+        Self { max_threads, started: Mutex::new(vec![accepting]), has_failed: AtomicBool::new(false) }
     }
 
     /// Returns the number of tasks on all threads.
@@ -100,7 +102,12 @@ impl ServerThreads {
                     started.push(thread);
                     chosen = &started[started.len() - 1];
                 }
-                Err(error) => tracing::warn!(%error, "Cannot start another thread."),
+                // Tried again with the next connection, but reported once.
+                Err(error) => {
+                    if !self.has_failed.swap(true, Ordering::Relaxed) {
+                        tracing::warn!(%error, "Cannot start another thread.");
+                    }
+                }
             }
         }
         let runtime = chosen.stop.is_some().then(|| chosen.runtime.clone());

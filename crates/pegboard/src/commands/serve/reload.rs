@@ -2,13 +2,14 @@
 
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use pegboard::config::Configuration;
 use pegboard::config::source::MAX_BYTES;
 use pegboard::telemetry::{Telemetry, write_stderr};
+use pegboard::wire::descriptors;
 use pegboard::wiring::App;
 use tokio::time;
 
@@ -44,7 +45,7 @@ pub(crate) struct ConfigWatcher {
 impl ConfigWatcher {
     /// Starts watching now.
     pub(crate) fn new(selection: ConfigSelection, mode: WatchMode) -> Self {
-        let digests = FileDigests { own: digest(&selection.candidates()), referenced: digest(&[]) };
+        let digests = FileDigests::new(&selection.candidates(), &[]);
         Self { selection, mode, referenced: Vec::new(), digests }
     }
 
@@ -56,7 +57,7 @@ impl ConfigWatcher {
     /// Also watches the files that a configuration refers to.
     pub(crate) fn watch_references(&mut self, configuration: &Configuration) {
         self.referenced.clone_from(&configuration.watched);
-        self.digests.referenced = digest(&self.referenced);
+        self.digests.referenced = digest(&self.referenced).unwrap_or_default();
     }
 
     /// Reloads the configuration on every change. Never completes.
@@ -113,7 +114,7 @@ impl ConfigWatcher {
 }
 
 /// Digests of file contents.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct FileDigests {
     own: u64,
     referenced: u64,
@@ -121,7 +122,12 @@ struct FileDigests {
 
 impl FileDigests {
     fn new(own: &[PathBuf], referenced: &[PathBuf]) -> Self {
-        Self { own: digest(own), referenced: digest(referenced) }
+        Self::of(own, referenced).unwrap_or_default()
+    }
+
+    /// Digests the files; an error if there are no file descriptors to read them, which is not a change.
+    fn of(own: &[PathBuf], referenced: &[PathBuf]) -> io::Result<Self> {
+        Ok(Self { own: digest(own)?, referenced: digest(referenced)? })
     }
 }
 
@@ -150,28 +156,31 @@ async fn wait_for_change(own: &[PathBuf], referenced: &[PathBuf], digests: FileD
 /// Digests files on a blocking thread, since the disk may be slow.
 async fn digest_files(own: &[PathBuf], referenced: &[PathBuf]) -> Option<FileDigests> {
     let (own, referenced) = (own.to_vec(), referenced.to_vec());
-    tokio::task::spawn_blocking(move || FileDigests::new(&own, &referenced)).await.ok()
+    tokio::task::spawn_blocking(move || FileDigests::of(&own, &referenced).ok()).await.ok()?
 }
 
 /// Digests the contents of files. Modification times are not reliable: a file can be written twice within one
 /// tick, or be replaced by an older one.
-fn digest(paths: &[PathBuf]) -> u64 {
+fn digest(paths: &[PathBuf]) -> io::Result<u64> {
     let mut hasher = DefaultHasher::new();
     for path in paths {
-        read(path).hash(&mut hasher);
+        match read(path) {
+            Err(error) if descriptors::are_exhausted(&error) => return Err(error),
+            content => content.ok().flatten().hash(&mut hasher),
+        }
     }
-    hasher.finish()
+    Ok(hasher.finish())
 }
 
 /// Content of a regular file; `None` if there is none. Pipes and devices are skipped, since they can be read
 /// only once.
-fn read(path: &Path) -> Option<Vec<u8>> {
-    if !std::fs::metadata(path).ok()?.is_file() {
-        return None;
+fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Ok(None);
     }
     let mut bytes = Vec::new();
-    File::open(path).ok()?.take(MAX_BYTES).read_to_end(&mut bytes).ok()?;
-    Some(bytes)
+    File::open(path)?.take(MAX_BYTES).read_to_end(&mut bytes)?;
+    Ok(Some(bytes))
 }
 
 /// SIGHUP as a request to reload.
@@ -224,7 +233,7 @@ mod tests {
         let path = folder.path().join("pegboard.yaml");
         let digest_of = |end: &str| {
             std::fs::write(&path, format!("{}{end}", "# filler\n".repeat(1024 * 1024))).unwrap();
-            digest(std::slice::from_ref(&path))
+            digest(std::slice::from_ref(&path)).unwrap()
         };
         assert_ne!(digest_of("toolTimeout: 1m"), digest_of("toolTimeout: 2m"));
         assert_eq!(digest_of("toolTimeout: 2m"), digest_of("toolTimeout: 2m"));

@@ -1,13 +1,15 @@
 //! Local socket for commands of the same user.
 
+use std::convert::Infallible;
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use axum::Router;
-use axum::serve::Listener;
-use tokio::net::unix::SocketAddr;
+use pegboard::wire::descriptors::AcceptErrors;
+use pegboard::wire::http::server::HttpApplication;
 use tokio::net::{UnixListener, UnixStream};
 
 use crate::paths::PrivateDir;
@@ -37,35 +39,32 @@ impl LocalSocket {
     }
 
     /// Serves requests while it is polled.
-    pub(super) async fn serve(self, application: Router) -> io::Result<()> {
+    pub(super) async fn serve(self, application: Router) -> Infallible {
         let Self { listener, file: _removed_at_the_end } = self;
-        axum::serve(OwnUserListener(listener), application).await
-    }
-}
-
-/// Accepts connections of this user and of root, whatever the permissions of the socket have become.
-struct OwnUserListener(UnixListener);
-
-impl Listener for OwnUserListener {
-    type Io = UnixStream;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (UnixStream, SocketAddr) {
+        let application = Arc::new(HttpApplication::from(application));
+        let mut errors = AcceptErrors::default();
         loop {
-            let (stream, address) = Listener::accept(&mut self.0).await;
-            match stream.peer_cred() {
-                Ok(peer) if peer.uid() == rustix::process::geteuid().as_raw() || peer.uid() == 0 => {
-                    return (stream, address);
+            match listener.accept().await {
+                Ok((stream, _)) if is_own_user(&stream) => {
+                    let application = Arc::clone(&application);
+                    // The task ends with the connection, or with the process.
+                    tokio::spawn(async move { application.serve_connection(stream).await });
                 }
-                Ok(peer) => tracing::warn!(user = peer.uid(), "Rejected a command of another user."),
-                Err(error) => tracing::warn!(%error, "Rejected a command of an unknown user."),
+                Ok(_rejected) => {}
+                Err(error) => errors.handle(&error).await,
             }
         }
     }
+}
 
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.0.local_addr()
+/// Returns `true` for connections of this user and of root, whatever the permissions of the socket have become.
+fn is_own_user(stream: &UnixStream) -> bool {
+    match stream.peer_cred() {
+        Ok(peer) if peer.uid() == rustix::process::geteuid().as_raw() || peer.uid() == 0 => return true,
+        Ok(peer) => tracing::warn!(user = peer.uid(), "Rejected a command of another user."),
+        Err(error) => tracing::warn!(%error, "Rejected a command of an unknown user."),
     }
+    false
 }
 
 /// File of a socket; removed on drop.
