@@ -1,10 +1,8 @@
 //! Imports the servers of clients and other sources into a configuration file.
 
-use pegboard_core::redact::is_secret_name;
-use serde_json::Value;
-
 use crate::config_file::{ConfigFile, ConfigFileError};
 use crate::inventory::InventoryItem;
+use crate::plaintext_keys::plaintext_keys;
 use crate::problem::ConfigProblem;
 
 mod plan;
@@ -83,19 +81,8 @@ impl<'e> Import<'e> {
         let mut found = Vec::new();
         for item in &self.items {
             let ImportOutcome::New(name) = &item.outcome else { continue };
-            let redacted_keys = ["url", "args", "spec"].into_iter();
-            let redacted_keys = redacted_keys.filter(|key| item.part.value[*key] != item.part.redacted[*key]);
-            found.extend(redacted_keys.map(|key| format!("{name} ({key})")));
-            for section in ["env", "headers"] {
-                let values = item.part.value[section].as_object();
-                let is_plaintext_secret = |(key, value): &(&String, &Value)| {
-                    let text = value.as_str().unwrap_or_default();
-                    let sounds_secret = is_secret_name(key) || key.to_uppercase().ends_with("KEY");
-                    sounds_secret && !text.is_empty() && !text.contains("${")
-                };
-                let keys = values.into_iter().flatten().filter(is_plaintext_secret);
-                found.extend(keys.map(|(key, _)| format!("{name} ({section}.{key})")));
-            }
+            let keys = plaintext_keys(&item.part.value).into_iter();
+            found.extend(keys.map(|key| format!("{name} ({key})")));
         }
         found
     }

@@ -41,6 +41,8 @@ mod inputs;
 pub mod inventory;
 mod layers;
 mod path;
+mod plaintext_keys;
+mod private_file;
 pub mod problem;
 pub mod provenance;
 mod read;

@@ -45,7 +45,7 @@ impl EditTarget {
     pub(crate) fn finish(self, file: &ConfigFile<'_>) -> Result<EditedFile, CliError> {
         let edited = self.check(file)?;
         if edited.diff.is_none() {
-            edited.change.write()?;
+            edited.write()?;
         }
         Ok(edited)
     }
@@ -60,6 +60,14 @@ impl EditTarget {
 }
 
 impl EditedFile {
+    /// Writes the file. A file that receives keys becomes private.
+    pub(crate) fn write(&self) -> Result<(), CliError> {
+        if self.change.write_guarded()? {
+            warn_about_keys(&self.change);
+        }
+        Ok(())
+    }
+
     /// Path of the file for display.
     pub(crate) fn place(&self) -> String {
         display_path(&self.change.path)
@@ -102,6 +110,14 @@ impl EditedFile {
             }
         }
     }
+}
+
+/// Reports that a file with new keys was made private.
+pub(crate) fn warn_about_keys(change: &FileChange) {
+    let (place, keys) = (display_path(&change.path), change.added_keys().join(", "));
+    write_stderr(&format!(
+        "{place} was readable by other users; it now contains keys ({keys}), and only you can read it"
+    ));
 }
 
 /// Path of the file that commands edit.

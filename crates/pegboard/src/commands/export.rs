@@ -9,7 +9,7 @@ use pegboard::telemetry::write_stderr;
 use serde_json::{Value, json};
 
 use super::client_file::{ClientScope, open_backups, require_client, serve_target};
-use super::config_file::display_path;
+use super::config_file::{display_path, warn_about_keys};
 use crate::cli::{CliError, Globals, OutputFormat, notice, print};
 use crate::paths::ConfigSelection;
 
@@ -118,7 +118,9 @@ impl ConnectOptions {
         let diff = change.diff(&place);
         let is_written = change.has_effect() && !self.dry_run;
         if is_written {
-            open_backups(globals)?.write(client, &change)?;
+            if open_backups(globals)?.write(client, &change)? {
+                warn_about_keys(&change);
+            }
         }
         let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
         let names = if names == [SERVER_NAME] { String::new() } else { format!(" ({})", names.join(", ")) };

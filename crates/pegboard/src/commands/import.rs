@@ -60,8 +60,8 @@ impl ImportArgs {
         let mut failures = Vec::new();
         for takeover in taken {
             let write = || Ok(open_backups(globals)?.write(takeover.client, &takeover.change)?);
-            match if self.target.dry_run { Ok(()) } else { write() } {
-                Ok(()) => report.taken.push(takeover),
+            match if self.target.dry_run { Ok(false) } else { write() } {
+                Ok(_) => report.taken.push(takeover),
                 Err(failure) => failures.push(failure),
             }
         }
@@ -109,10 +109,8 @@ fn finish(import: Import<'static>, target: EditTarget) -> Result<ImportReport, C
             init::write_schema(target)?;
         }
         let checked = target.check(&import.file)?;
-        match (target.dry_run, import.plaintext_keys().is_empty()) {
-            (true, _) => {}
-            (false, true) => checked.change.write()?,
-            (false, false) => checked.change.write_private()?,
+        if !target.dry_run {
+            checked.write()?;
         }
         edited = Some(checked);
     }
