@@ -4,6 +4,7 @@ use crate::config_file::{ConfigFile, ConfigFileError};
 use crate::inventory::InventoryItem;
 use crate::plaintext_keys::plaintext_keys;
 use crate::problem::ConfigProblem;
+use crate::trust::{ActionTarget, FileAction};
 
 mod plan;
 mod sources;
@@ -85,6 +86,33 @@ impl<'e> Import<'e> {
             found.extend(keys.map(|key| format!("{name} ({key})")));
         }
         found
+    }
+
+    /// Returns the new entries that stem from certain actions of the sources, as they are called in the file.
+    /// Chains, agents and model providers are included as well.
+    pub fn targets_of(&self, is_meant: impl Fn(&FileAction) -> bool) -> Vec<ActionTarget> {
+        let mut targets = Vec::new();
+        for (index, source) in self.sources.sources.iter().enumerate() {
+            for action in source.inventory.actions.iter().filter(|action| is_meant(action)) {
+                let ActionTarget::Entry { section, name: in_source, .. } = &action.target else {
+                    targets.push(action.target.clone());
+                    continue;
+                };
+                let is_it = |item: &&ImportItem| {
+                    item.source == index && item.part.section == *section && item.part.name == *in_source
+                };
+                for item in self.items.iter().filter(is_it) {
+                    // A duplicate may have completed the entry that was found first.
+                    if let ImportOutcome::New(name) | ImportOutcome::Duplicate(name) = &item.outcome {
+                        let toolbox = item.part.toolbox.as_deref().unwrap_or("default");
+                        targets.push(ActionTarget::entry(toolbox, *section, name));
+                    }
+                }
+            }
+        }
+        targets.sort();
+        targets.dedup();
+        targets
     }
 
     /// Problems of the sources that do not belong to an entry.

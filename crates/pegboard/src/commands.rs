@@ -30,6 +30,7 @@ mod sessions;
 mod status;
 mod tools;
 mod trace;
+pub(crate) mod trust_files;
 pub(crate) mod validate;
 pub(crate) mod version;
 

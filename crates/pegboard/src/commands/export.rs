@@ -118,6 +118,10 @@ impl ConnectOptions {
         let diff = change.diff(&place);
         let is_written = change.has_effect() && !self.dry_run;
         if is_written {
+            if self.http.is_none() {
+                // The client starts what the configuration names, and does not ask.
+                ConfigSelection::without_probing(globals)?.require_trust()?;
+            }
             if open_backups(globals)?.write(client, &change)? {
                 warn_about_keys(&change);
             }

@@ -6,13 +6,15 @@ use std::process::ExitCode;
 use clap::Args;
 use pegboard::config::clients::Platform;
 use pegboard::config::import::{Import, ImportSource, ImportSources};
+use pegboard::config::trust::{ActionTarget, FileAction};
 use pegboard::config::{ConfigFile, SpecContext};
 
 use super::client_file::{open_backups, serve_target};
-use super::config_file::{EditTarget, editable_path};
+use super::config_file::{EditTarget, editable_path, user_config_path};
 use super::init;
 use crate::cli::{CliError, Globals};
 use crate::paths::{self, working_dir};
+use crate::trust::TrustGate;
 use report::ImportReport;
 
 mod report;
@@ -56,7 +58,7 @@ impl ImportArgs {
             Vec::new()
         };
         // Pegboard's file is written first: a client must not refer to a missing file.
-        let mut report = finish(import, self.target)?;
+        let mut report = finish(globals, import, (self.target, self.take_over))?;
         let mut failures = Vec::new();
         for takeover in taken {
             let write = || Ok(open_backups(globals)?.write(takeover.client, &takeover.change)?);
@@ -84,6 +86,7 @@ fn find_sources(named: &[PathBuf], toolbox: Option<&str>) -> Result<ImportSource
 
 /// Imports sources into a new file. It is an error if there is nothing to import.
 pub(super) fn import_into_new(
+    globals: &Globals,
     file: ConfigFile<'static>,
     sources: &[PathBuf],
     target: EditTarget,
@@ -98,23 +101,73 @@ pub(super) fn import_into_new(
         let failure = CliError::not_found("unknown_server", "no servers to import");
         return Err(failure.hint("remove --from, or use another source"));
     }
-    finish(import, target)
+    finish(globals, import, (target, false))
 }
 
-/// Writes the file, or shows the diff.
-fn finish(import: Import<'static>, target: EditTarget) -> Result<ImportReport, CliError> {
-    let mut edited = None;
+/// Writes the file, or shows the diff. Entries of project files that are not trusted are imported, but not trusted
+/// either.
+fn finish(
+    globals: &Globals,
+    import: Import<'static>,
+    (target, takes_over): (EditTarget, bool),
+) -> Result<ImportReport, CliError> {
+    let (mut edited, mut untrusted) = (None, Vec::new());
     if import.has_new_items() {
         if import.file.is_new() {
             init::write_schema(target)?;
         }
         let checked = target.check(&import.file)?;
+        untrusted = untrusted_targets(globals, &import)?;
+        if !target.dry_run && (takes_over || is_users_file(&import.file.path)) {
+            require_trust(globals, &import, &mut untrusted)?;
+        }
         if !target.dry_run {
-            checked.write()?;
+            checked.write(globals, |action| untrusted.contains(&action.target))?;
         }
         edited = Some(checked);
     }
-    Ok(ImportReport { import, edited, taken: Vec::new(), is_dry_run: target.dry_run })
+    Ok(ImportReport { import, edited, taken: Vec::new(), untrusted, is_dry_run: target.dry_run })
+}
+
+/// Returns the new entries that stem from project files which are not trusted.
+fn untrusted_targets(globals: &Globals, import: &Import<'_>) -> Result<Vec<ActionTarget>, CliError> {
+    let actions = source_actions(import);
+    let untrusted = TrustGate::from_globals(globals).untrusted(&actions)?;
+    Ok(import.targets_of(|action| untrusted.contains(&action)))
+}
+
+/// Asks for consent to entries that no later command asks about: those in the user's file, and those that a client
+/// starts.
+fn require_trust(
+    globals: &Globals,
+    import: &Import<'_>,
+    untrusted: &mut Vec<ActionTarget>,
+) -> Result<(), CliError> {
+    if untrusted.is_empty() {
+        return Ok(());
+    }
+    let (gate, actions) = (TrustGate::from_globals(globals), source_actions(import));
+    gate.require(&gate.untrusted(&actions)?, &actions)?;
+    untrusted.clear();
+    Ok(())
+}
+
+fn source_actions(import: &Import<'_>) -> Vec<FileAction> {
+    import.sources.sources.iter().flat_map(|source| source.inventory.actions.clone()).collect()
+}
+
+/// Returns `true` if the path is that of the user's configuration file.
+fn is_users_file(path: &Path) -> bool {
+    user_config_path().is_ok_and(|user| same_place(&user, path))
+}
+
+/// Returns `true` if two paths are in the same place, whether or not there is a file.
+fn same_place(one: &Path, other: &Path) -> bool {
+    let real = |path: &Path| {
+        let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
+        folder.map(|folder| folder.join(path.file_name().unwrap_or_default()))
+    };
+    one == other || same_file(one, other) || real(one).is_some_and(|one| real(other) == Some(one))
 }
 
 /// Returns `true` if two paths lead to the same file.

@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use anstream::eprintln;
 use clap::Args;
-use pegboard::config::Configuration;
 use pegboard::gateway::api::{self, Api, ApiScope, GatewayInfo};
 use pegboard::gateway::{Gateway, serve, token};
 use pegboard::providers::mcp::PoolOptions;
@@ -20,13 +19,14 @@ use pegboard::settings::mcp::Secret;
 use pegboard::settings::{MAX_THREADS, RuntimeSettings};
 use pegboard::telemetry::{Telemetry, TelemetryOptions};
 use pegboard::wire::http::server::{HttpServerOptions, ServerThreads};
-use pegboard::wiring::{self, App, AppOptions};
+use pegboard::wiring::{App, AppOptions};
 use tokio::net::TcpListener;
 
 use crate::cli::{CliError, Globals};
 use crate::onboarding::{self, FIRST_STEPS};
 use crate::paths::{self, ConfigSelection};
 use crate::run_with_telemetry_options;
+use crate::trust::TrustedConfiguration;
 use reload::{ConfigWatcher, ReloadSignal, WatchMode};
 use server_reports::{ReportVerbosity, ServerReporter};
 #[cfg(unix)]
@@ -92,14 +92,11 @@ impl ServeArgs {
             selection.clone(),
             if self.no_watch { WatchMode::Disabled } else { WatchMode::Enabled },
         );
-        let configuration = selection.read()?;
-        watcher.watch_references(&configuration);
-        paths::print_problems(&configuration);
-        let options = TelemetryOptions::from_settings(
-            &configuration.telemetry,
-            &configuration.settings,
-            DEFAULT_LOG_FILTER,
-        );
+        let configuration = selection.read_trusted()?;
+        watcher.watch_references(configuration.get());
+        paths::print_problems(configuration.get());
+        let (telemetry, settings) = (&configuration.get().telemetry, &configuration.get().settings);
+        let options = TelemetryOptions::from_settings(telemetry, settings, DEFAULT_LOG_FILTER);
         run_with_telemetry_options(globals, options, async |telemetry| {
             self.serve(globals, telemetry, configuration, watcher).await
         })
@@ -109,19 +106,17 @@ impl ServeArgs {
         &self,
         globals: &Globals,
         telemetry: &Telemetry,
-        configuration: Configuration,
+        configuration: TrustedConfiguration,
         mut watcher: ConfigWatcher,
     ) -> Result<ExitCode, CliError> {
         let signal = ReloadSignal::listen();
         let tokens = self.tokens()?;
         let listener = if self.stdio { None } else { Some(self.listen(&tokens).await?) };
-        let threads = ServerThreads::new(self.n_threads(&configuration.settings));
+        let threads = ServerThreads::new(self.n_threads(&configuration.get().settings));
         let servers = PoolOptions { supervisor: supervisor() };
         let state = paths::state_dir(globals.state.as_deref());
         let options = AppOptions { state: state.clone(), servers, fallback: Some(onboarding::toolbox()) };
-        let app = wiring::start(configuration, options, telemetry)
-            .await
-            .map_err(|error| CliError::configuration(error.to_string()))?;
+        let app = configuration.start(options, telemetry).await?;
         let address = listener.as_ref().map(TcpListener::local_addr).transpose();
         let address = address.map_err(|error| CliError::system(error.to_string()))?;
         let api = app.api(GatewayInfo {

@@ -70,14 +70,15 @@ impl ConfigWatcher {
         loop {
             self.wait_for_change(&mut signal).await;
             let files = self.selection.files();
-            let reloaded = match self.selection.read() {
+            // A change of a project file must be trusted, and the user is not asked.
+            let reloaded = match self.read_trusted() {
                 Ok(configuration) => {
                     paths::print_problems(&configuration);
                     self.watch_references(&configuration);
                     let reloaded = app.reload(configuration, served, telemetry).await;
                     reloaded.map_err(|error| CliError::configuration(error.to_string()))
                 }
-                Err(error) => Err(CliError::from(error)),
+                Err(failure) => Err(failure),
             };
             let then = match self.mode {
                 WatchMode::Enabled => "and it is reloaded",
@@ -93,6 +94,13 @@ impl ConfigWatcher {
                 }
             }
         }
+    }
+
+    /// Loads the files if those of a project are trusted.
+    fn read_trusted(&self) -> Result<Configuration, CliError> {
+        let configuration = self.selection.inspect()?;
+        self.selection.gate().check(&configuration)?;
+        Ok(configuration)
     }
 
     /// Waits for a change or a signal.
