@@ -2,14 +2,17 @@
 //!
 //! [`load_layers`](crate::load_layers) lists the [`FileAction`]s of every file. The actions of a
 //! [project](FileOrigin::Project) file must not be used until the user has agreed to them; a [`TrustStore`]
-//! remembers that.
+//! remembers that. [`ApprovedConfiguration`] does the same for changes of a running
+//! configuration.
 
 mod action;
+mod held;
 mod owner;
 mod store;
 
 pub use action::{ActionKind, ActionTarget, FileAction};
 pub(crate) use action::{FileActions, actions_of};
+pub use held::{ApprovedConfiguration, HeldChange, HeldReason};
 pub use owner::{FileOwner, UnsafeFileReason};
 pub use store::{TrustError, TrustStore, TrustedAction, TrustedFile};
 

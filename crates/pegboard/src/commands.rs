@@ -21,6 +21,7 @@ mod ls;
 pub(crate) mod man;
 pub(crate) mod openapi;
 mod output;
+mod reload;
 pub(crate) mod restore;
 pub(crate) mod rm;
 pub(crate) mod run;

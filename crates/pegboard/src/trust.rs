@@ -83,12 +83,6 @@ impl TrustGate {
         Ok(TrustedConfiguration(configuration))
     }
 
-    /// Checks that the project files of a configuration are trusted, without asking.
-    pub(crate) fn check(&self, configuration: &Configuration) -> Result<(), CliError> {
-        let gate = Self { rule: if self.rule == TrustRule::Use { self.rule } else { TrustRule::Reject }, ..self.clone() };
-        gate.require(&gate.untrusted(&configuration.actions)?, &configuration.actions)
-    }
-
     /// Asks for consent to actions that are not trusted. Trusts all actions of their files from then on.
     pub(crate) fn require(&self, untrusted: &[&FileAction], all: &[FileAction]) -> Result<(), CliError> {
         if untrusted.is_empty() {

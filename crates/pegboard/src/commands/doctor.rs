@@ -21,6 +21,8 @@ use tokio::net::TcpListener;
 use tokio::time;
 
 use super::serve::{DEFAULT_ADDRESS, supervisor};
+use crate::api_client::{ApiClient, ApiPath};
+use crate::cli::format::one_line;
 use crate::cli::{CliError, Globals, OutputFormat, print};
 use crate::paths::{self, ConfigSelection};
 use crate::trust::TrustedConfiguration;
@@ -63,6 +65,7 @@ impl DoctorArgs {
             }
         }
         if self.server.is_none() {
+            check_pending(globals, &mut findings).await;
             check_port(&mut findings).await;
             check_state(paths::state_dir(globals.state.as_deref()).as_deref(), &mut findings);
         }
@@ -319,6 +322,18 @@ fn check_names(runtime: &Runtime, selected: Option<&str>, findings: &mut DoctorF
     let n_tools = tools().count();
     if n_tools > 0 {
         findings.ok(CheckArea::Tools, format!("{n_tools} tools are callable"));
+    }
+}
+
+/// Reports changes that wait for approval in the running gateway.
+async fn check_pending(globals: &Globals, findings: &mut DoctorFindings) {
+    let Ok(api) = ApiClient::running(globals).await else { return };
+    let Ok(status) = api.get(&ApiPath::new(&["status"])).await else { return };
+    for change in status["pending"].as_array().into_iter().flatten() {
+        let word = |key: &str| one_line(change[key].as_str().unwrap_or_default(), 400);
+        let message =
+            format!("{} waits for approval ({}): {}", word("entry"), word("reason"), word("action"));
+        findings.warning(CheckArea::Config, message, "review it, then run pegboard reload");
     }
 }
 

@@ -11,6 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use anstream::eprintln;
+use axum::Router;
 use clap::Args;
 use pegboard::gateway::api::{self, Api, ApiScope, GatewayInfo};
 use pegboard::gateway::{Gateway, serve, token};
@@ -27,12 +28,14 @@ use crate::onboarding::{self, FIRST_STEPS};
 use crate::paths::{self, ConfigSelection};
 use crate::run_with_telemetry_options;
 use crate::trust::TrustedConfiguration;
-use reload::{ConfigWatcher, ReloadSignal, WatchMode};
+use approval::{ReloadRequests, TerminalAnswers};
+use reload::{ConfigWatcher, ReloadSignal, ReloadTriggers, WatchMode};
 use server_reports::{ReportVerbosity, ServerReporter};
 #[cfg(unix)]
 use socket::LocalSocket;
 use stdout_closed::stdout_closed;
 
+mod approval;
 mod reload;
 mod server_reports;
 mod sigusr1;
@@ -93,7 +96,7 @@ impl ServeArgs {
             if self.no_watch { WatchMode::Disabled } else { WatchMode::Enabled },
         );
         let configuration = selection.read_trusted()?;
-        watcher.watch_references(configuration.get());
+        watcher.started(&configuration);
         paths::print_problems(configuration.get());
         let (telemetry, settings) = (&configuration.get().telemetry, &configuration.get().settings);
         let options = TelemetryOptions::from_settings(telemetry, settings, DEFAULT_LOG_FILTER);
@@ -109,7 +112,7 @@ impl ServeArgs {
         configuration: TrustedConfiguration,
         mut watcher: ConfigWatcher,
     ) -> Result<ExitCode, CliError> {
-        let signal = ReloadSignal::listen();
+        let (reload_route, triggers) = self.reload_triggers(globals);
         let tokens = self.tokens()?;
         let listener = if self.stdio { None } else { Some(self.listen(&tokens).await?) };
         let threads = ServerThreads::new(self.n_threads(&configuration.get().settings));
@@ -123,6 +126,7 @@ impl ServeArgs {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             configuration: watcher.selection().paths(),
             addresses: address.iter().map(|address| format!("http://{address}/mcp")).collect(),
+            pending: watcher.pending().clone(),
         });
         let serving = async {
             if let Some(listener) = listener {
@@ -144,9 +148,9 @@ impl ServeArgs {
         let served = tokio::select! {
             served = until_shutdown(serving) => served,
             never = reports.follow() => match never {},
-            () = watcher.run(signal, &app, self.profile.as_deref(), telemetry) => Ok(()),
+            () = watcher.run(triggers, &app, self.profile.as_deref(), telemetry) => Ok(()),
             () = sigusr1::report_on_signal(&app, &threads) => Ok(()),
-            () = serve_local_api(&api, state.as_deref()) => Ok(()),
+            () = serve_local_api(&api, state.as_deref(), reload_route) => Ok(()),
         };
         // A second signal skips the shutdown.
         tokio::select! {
@@ -156,6 +160,14 @@ impl ServeArgs {
         // Calls in flight were still served on their threads.
         drop(threads);
         served.map(|()| ExitCode::SUCCESS)
+    }
+
+    /// Returns the ways in which the user reloads the configuration, and the route of one of them.
+    fn reload_triggers(&self, globals: &Globals) -> (Router, ReloadTriggers) {
+        let (route, requests) = ReloadRequests::new();
+        let may_ask = !self.stdio && !globals.no_input;
+        let terminal = if may_ask { TerminalAnswers::detect() } else { TerminalAnswers::none() };
+        (route, ReloadTriggers { signal: ReloadSignal::listen(), requests, terminal })
     }
 
     /// Returns the number of threads: that of the option, of the configuration, or of the cores that this process may
@@ -240,11 +252,11 @@ impl ServeArgs {
     }
 }
 
-/// Serves the API on the local socket while it is polled. Never completes.
+/// Serves the API, and further routes, on the local socket while it is polled. Never completes.
 #[cfg(unix)]
-pub(crate) async fn serve_local_api(api: &Api, state: Option<&Path>) {
+pub(crate) async fn serve_local_api(api: &Api, state: Option<&Path>, more: Router) {
     if let Some(state) = state {
-        let routes = api::router(api, ApiScope::All, &HttpServerOptions::default());
+        let routes = api::router(api, ApiScope::All, &HttpServerOptions::default()).merge(more);
         let served = match LocalSocket::open(&paths::socket_dir(state)) {
             Ok(socket) => socket.serve(routes).await,
             Err(error) => Err(error),
@@ -258,7 +270,7 @@ pub(crate) async fn serve_local_api(api: &Api, state: Option<&Path>) {
 
 /// There is no local socket on this platform.
 #[cfg(not(unix))]
-pub(crate) async fn serve_local_api(_api: &Api, _state: Option<&Path>) {
+pub(crate) async fn serve_local_api(_api: &Api, _state: Option<&Path>, _more: Router) {
     std::future::pending::<()>().await;
 }
 

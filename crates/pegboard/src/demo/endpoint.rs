@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use anstream::eprintln;
+use axum::Router;
 use pegboard::gateway::api::{self, ApiScope, GatewayInfo};
 use pegboard::gateway::serve;
 use pegboard::wire::http::server::{self, HttpServerOptions};
@@ -59,8 +60,8 @@ impl DemoEndpoint {
     pub(super) async fn serve(self, app: &App, state: Option<&Path>) -> Result<(), CliError> {
         let api = app.api(GatewayInfo {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            configuration: Vec::new(),
             addresses: vec![self.url()],
+            ..GatewayInfo::default()
         });
         let options = HttpServerOptions::default();
         let clients = serve::application(&app.gateway, None, &options);
@@ -72,7 +73,7 @@ impl DemoEndpoint {
                 served.map_err(|error| CliError::system(error.to_string()))?;
             }
             () = shutdown_signal() => {}
-            () = serve_local_api(&api, state) => {}
+            () = serve_local_api(&api, state, Router::new()) => {}
         }
         app.runtime.shut_down(GRACE).await;
         Ok(())

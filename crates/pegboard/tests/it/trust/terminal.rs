@@ -62,6 +62,12 @@ impl OnTerminal {
         writeln!(self.input, "{line}").unwrap();
     }
 
+    /// Ends the program.
+    fn stop(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
     /// Waits for the end. Returns the exit code.
     fn end(mut self) -> (String, Option<i32>) {
         while let Ok(more) = self.output.recv_timeout(LONG) {
@@ -132,4 +138,24 @@ fn nobody_is_asked_with_no_input() {
     let (seen, code) = OnTerminal::start(&mut stage.command("--no-input ls")).end();
     assert!(seen.contains("error[not_trusted]") && !seen.contains("[y/N]"), "{seen}");
     assert_eq!(code, Some(3));
+}
+
+#[test]
+fn a_gateway_asks_on_its_terminal_before_it_starts_new_programs() {
+    let stage = Stage::with("pegboard.json", "{\"mcpServers\": {}}");
+    let mut terminal = OnTerminal::start(&mut stage.command("serve --http 127.0.0.1:0"));
+    terminal.wait_for("Ready");
+    let mut server = super::evil(&stage);
+    server["start"] = "eager".into();
+    // What was typed before is no answer.
+    terminal.enter("y");
+    super::write_servers(&stage, "pegboard.json", &serde_json::json!({"evil": server}));
+    terminal.wait_for("enter y");
+    assert!(!has_run(&stage));
+    terminal.enter("n");
+    terminal.enter("yes");
+    terminal.wait_for("+ default/evil");
+    terminal.wait_for("✗");
+    assert!(has_run(&stage));
+    terminal.stop();
 }
