@@ -1,22 +1,19 @@
 //! Backups of clients' files that Pegboard changes.
 
-use std::fs::{self, File, TryLockError};
+use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
 use crate::clients::KnownClient;
 use crate::edit::{self, FileChange, WriteError};
+use crate::private_file::{FileLock, LockError, create_private_dir, create_private_file};
 
 /// File that lists all changes.
 const INDEX: &str = "index.json";
 /// Lock file for writers.
 const LOCK: &str = "lock";
-/// Timeout and poll interval of the lock.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
-const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Maximum number of changes recorded.
 const MAX_RECORDS: usize = 1_000;
 
@@ -41,7 +38,7 @@ pub struct Backups {
     folder: PathBuf,
     records: Vec<BackupRecord>,
     /// Held by writers: concurrent writers would reuse each other's ids.
-    _lock: Option<File>,
+    _lock: Option<FileLock>,
 }
 
 /// One change of a file.
@@ -136,17 +133,10 @@ impl Backups {
     pub fn open_locked(folder: &Path) -> Result<Self, BackupError> {
         let unwritable = |error| BackupError::Unwritable { folder: folder.to_owned(), error };
         create_private_dir(folder).map_err(unwritable)?;
-        let lock = private_file(&folder.join(LOCK)).map_err(unwritable)?;
-        let begun = Instant::now();
-        while let Err(error) = lock.try_lock() {
-            match error {
-                TryLockError::Error(error) => return Err(unwritable(error)),
-                TryLockError::WouldBlock if begun.elapsed() < LOCK_TIMEOUT => {
-                    std::thread::sleep(LOCK_POLL_INTERVAL);
-                }
-                TryLockError::WouldBlock => return Err(BackupError::Locked),
-            }
-        }
+        let lock = FileLock::acquire(&folder.join(LOCK)).map_err(|error| match error {
+            LockError::Busy => BackupError::Locked,
+            LockError::System(error) => unwritable(error),
+        })?;
         Ok(Self { _lock: Some(lock), ..Self::open(folder)? })
     }
 
@@ -175,8 +165,9 @@ impl Backups {
         files
     }
 
-    /// Changes a client's file and records its previous content.
-    pub fn write(&mut self, client: &KnownClient, change: &FileChange) -> Result<(), BackupError> {
+    /// Changes a client's file and records its previous content. If the change adds plaintext keys, only the
+    /// owner can access the file afterwards; returns `true` if others could read it before.
+    pub fn write(&mut self, client: &KnownClient, change: &FileChange) -> Result<bool, BackupError> {
         let record = BackupRecord {
             id: self.records.iter().map(|record| record.id).max().unwrap_or_default() + 1,
             client: client.name().to_owned(),
@@ -192,7 +183,7 @@ impl Backups {
             self.drop_files(&oldest);
         }
         self.save()?;
-        change.write().map_err(|error| {
+        change.write_guarded().map_err(|error| {
             // The file is unchanged, so the record is removed.
             self.records.retain(|kept| *kept != record);
             self.drop_files(&record);
@@ -268,7 +259,7 @@ impl Backups {
         let write_failed = |error| BackupError::Unwritable { folder: self.folder.clone(), error };
         let path = self.file(record, what);
         create_private_dir(&self.folder).map_err(write_failed)?;
-        let mut file = private_file(&path).map_err(write_failed)?;
+        let mut file = create_private_file(&path).map_err(write_failed)?;
         file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(write_failed)?;
         Ok(path)
     }
@@ -286,24 +277,6 @@ impl Backups {
         let text = serde_json::to_string_pretty(&self.records).unwrap_or_default() + "\n";
         Ok(edit::write(&path, old.as_deref(), &text)?)
     }
-}
-
-/// Creates a directory that only this user can access.
-fn create_private_dir(folder: &Path) -> io::Result<()> {
-    let mut builder = fs::DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(folder)
-}
-
-/// Creates or truncates a file that only this user can access.
-fn private_file(path: &Path) -> io::Result<File> {
-    let mut options = fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path)
 }
 
 #[cfg(unix)]

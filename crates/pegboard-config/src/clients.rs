@@ -16,6 +16,7 @@ use crate::source_spec::SpecContext;
 use crate::suggest;
 use crate::to_json::to_json;
 use crate::tree;
+use crate::trust::FileOrigin;
 
 /// An MCP client with a configuration file that lists servers.
 ///
@@ -197,6 +198,12 @@ impl KnownClient {
         let first = |paths: Vec<PathBuf>| paths.into_iter().find(|path| path.is_file());
         let user = first(self.user_paths(context.environment, context.platform));
         user.into_iter().chain(first(self.project_paths(context.folder))).collect()
+    }
+
+    /// Returns the origin of one of its files. In the home directory the project's file may be the user's.
+    pub(crate) fn origin_of(&self, path: &Path, context: &SpecContext<'_>) -> FileOrigin {
+        let is_user = self.user_paths(context.environment, context.platform).iter().any(|user| user == path);
+        if is_user { FileOrigin::User } else { FileOrigin::Project }
     }
 
     /// Returns the path templates of the table: those of a project, and those of a user on a platform.

@@ -22,6 +22,7 @@ use crate::problem::{ConfigProblem, Severity};
 use crate::section::EntrySection;
 use crate::source::{ConfigSource, SourceText};
 use crate::tree::Node;
+use crate::trust::FileAction;
 
 /// A loaded configuration: variables are expanded and names are validated.
 #[derive(Debug, Default)]
@@ -40,6 +41,8 @@ pub struct Configuration {
     pub providers: IndexMap<ModelProviderName, ModelProviderEntry>,
     /// Files that the configuration was loaded from.
     pub sources: Vec<ConfigSource>,
+    /// Programs that the files start and requests that they send, by file.
+    pub actions: Vec<FileAction>,
     /// Errors of single servers, tools, chains, agents and providers, which are left out because of them, and
     /// warnings; in file order, followed by those of referenced files.
     pub problems: Vec<ConfigProblem>,

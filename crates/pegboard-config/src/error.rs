@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::problem::ConfigProblem;
 use crate::source::MAX_BYTES;
+use crate::trust::UnsafeFileReason;
 
 /// Error of loading a configuration.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +66,14 @@ pub enum ConfigurationError {
         #[source]
         error: io::Error,
     },
+    /// The file was found rather than named, and other users could have written it.
+    #[error("{}: {reason}, so it was not loaded. {}", path.display(), reason.help(path))]
+    UnsafeFile {
+        /// Path of the file.
+        path: PathBuf,
+        /// The reason.
+        reason: UnsafeFileReason,
+    },
     /// The file is too large for a configuration.
     #[error(
         "{}: the file is larger than {} MiB. Is it the right one?",
@@ -112,6 +121,7 @@ impl ConfigurationError {
             | Self::NoSuchServer { .. }
             | Self::IsDirectory { .. }
             | Self::Unreadable { .. }
+            | Self::UnsafeFile { .. }
             | Self::TooLarge { .. }
             | Self::NotUtf8 { .. }
             | Self::Empty { .. } => &[],

@@ -17,6 +17,8 @@ pub(crate) const FILE_NAMES: [&str; 7] = [
     "workbench.json",
 ];
 
+/// Variable that names the configuration file.
+const CONFIG_VARIABLE: &str = "WORKBENCH_CONFIG";
 /// Number of native names among them.
 const N_NATIVE: usize = 5;
 
@@ -35,7 +37,7 @@ const N_NATIVE: usize = 5;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn find(folder: &Path, environment: Environment<'_>) -> Result<PathBuf, ConfigurationError> {
-    if let Some(named) = non_empty_variable(environment, "WORKBENCH_CONFIG") {
+    if let Some(named) = non_empty_variable(environment, CONFIG_VARIABLE) {
         return Ok(folder.join(named));
     }
     let in_folder = |folder: &Path| first_existing(folder, &FILE_NAMES);
@@ -73,7 +75,7 @@ pub fn candidates(folder: &Path, environment: Environment<'_>) -> Vec<PathBuf> {
         .iter()
         .flat_map(|folder| of_folder(folder, &FILE_NAMES[..N_NATIVE]))
         .collect();
-    if let Some(named) = non_empty_variable(environment, "WORKBENCH_CONFIG") {
+    if let Some(named) = non_empty_variable(environment, CONFIG_VARIABLE) {
         candidates.push(folder.join(named));
     } else {
         candidates.extend(of_folder(folder, &FILE_NAMES));
@@ -107,6 +109,10 @@ impl Layers {
         match find(folder, environment) {
             // In the user's configuration directory both are the same file.
             Ok(project) if Some(&project) == user.as_ref() => Ok(layers),
+            // The user named the file with the variable.
+            Ok(project) if non_empty_variable(environment, CONFIG_VARIABLE).is_some() => {
+                Ok(layers.named_project(&project))
+            }
             Ok(project) => Ok(layers.project(&project)),
             Err(ConfigurationError::NoConfiguration { .. }) if user.is_some() => Ok(layers),
             Err(error) => Err(error),

@@ -1,11 +1,10 @@
 //! Imports the servers of clients and other sources into a configuration file.
 
-use pegboard_core::redact::is_secret_name;
-use serde_json::Value;
-
 use crate::config_file::{ConfigFile, ConfigFileError};
 use crate::inventory::InventoryItem;
+use crate::plaintext_keys::plaintext_keys;
 use crate::problem::ConfigProblem;
+use crate::trust::{ActionTarget, FileAction};
 
 mod plan;
 mod sources;
@@ -83,21 +82,37 @@ impl<'e> Import<'e> {
         let mut found = Vec::new();
         for item in &self.items {
             let ImportOutcome::New(name) = &item.outcome else { continue };
-            let redacted_keys = ["url", "args", "spec"].into_iter();
-            let redacted_keys = redacted_keys.filter(|key| item.part.value[*key] != item.part.redacted[*key]);
-            found.extend(redacted_keys.map(|key| format!("{name} ({key})")));
-            for section in ["env", "headers"] {
-                let values = item.part.value[section].as_object();
-                let is_plaintext_secret = |(key, value): &(&String, &Value)| {
-                    let text = value.as_str().unwrap_or_default();
-                    let sounds_secret = is_secret_name(key) || key.to_uppercase().ends_with("KEY");
-                    sounds_secret && !text.is_empty() && !text.contains("${")
-                };
-                let keys = values.into_iter().flatten().filter(is_plaintext_secret);
-                found.extend(keys.map(|(key, _)| format!("{name} ({section}.{key})")));
-            }
+            let keys = plaintext_keys(&item.part.value).into_iter();
+            found.extend(keys.map(|key| format!("{name} ({key})")));
         }
         found
+    }
+
+    /// Returns the new entries that stem from certain actions of the sources, as they are called in the file.
+    /// Chains, agents and model providers are included as well.
+    pub fn targets_of(&self, is_meant: impl Fn(&FileAction) -> bool) -> Vec<ActionTarget> {
+        let mut targets = Vec::new();
+        for (index, source) in self.sources.sources.iter().enumerate() {
+            for action in source.inventory.actions.iter().filter(|action| is_meant(action)) {
+                let ActionTarget::Entry { section, name: in_source, .. } = &action.target else {
+                    targets.push(action.target.clone());
+                    continue;
+                };
+                let is_it = |item: &&ImportItem| {
+                    item.source == index && item.part.section == *section && item.part.name == *in_source
+                };
+                for item in self.items.iter().filter(is_it) {
+                    // A duplicate may have completed the entry that was found first.
+                    if let ImportOutcome::New(name) | ImportOutcome::Duplicate(name) = &item.outcome {
+                        let toolbox = item.part.toolbox.as_deref().unwrap_or("default");
+                        targets.push(ActionTarget::entry(toolbox, *section, name));
+                    }
+                }
+            }
+        }
+        targets.sort();
+        targets.dedup();
+        targets
     }
 
     /// Problems of the sources that do not belong to an entry.

@@ -20,6 +20,7 @@ use crate::settings::McpServerSettings;
 use crate::source::SourceText;
 use crate::to_json::to_json;
 use crate::tree::{Node, Span, Value};
+use crate::trust::{FileAction, FileOrigin};
 use crate::variables::{with_absolute_references, workspace_of};
 
 /// Settings that distinguish two servers with the same command or URL.
@@ -42,6 +43,8 @@ pub struct Inventory {
     pub toolboxes: Map<String, Json>,
     /// Names of global settings in the file.
     pub settings: Vec<String>,
+    /// Programs that the file starts and requests that it sends.
+    pub actions: Vec<FileAction>,
     /// Problems of the file and its items.
     pub problems: Vec<ConfigProblem>,
 }
@@ -111,8 +114,18 @@ pub fn inventory_selection(
     selection: &SourceSelection,
     environment: Environment<'_>,
 ) -> Result<Inventory, ConfigurationError> {
+    inventory_found((path, FileOrigin::Named), selection, environment)
+}
+
+/// Same as [`inventory_selection`], for a file that may have been found rather than named.
+pub(crate) fn inventory_found(
+    (path, origin): (&Path, FileOrigin),
+    selection: &SourceSelection,
+    environment: Environment<'_>,
+) -> Result<Inventory, ConfigurationError> {
     let folder = path.parent().unwrap_or(Path::new(""));
-    inventory_layers(path, &Layers::new(folder).part(path, selection.clone()), environment)
+    let layers = Layers::new(folder).part_from(origin, path, selection.clone());
+    inventory_layers(path, &layers, environment)
 }
 
 /// Takes inventory of merged layers. `path` identifies them.
@@ -150,6 +163,7 @@ pub fn inventory_layers(
         items,
         toolboxes,
         settings,
+        actions: configuration.actions,
         problems: configuration.problems,
     })
 }

@@ -18,6 +18,7 @@ use crate::read::{self, ConfigReader};
 use crate::section::SECTIONS;
 use crate::source::{ConfigFormat, ConfigSource, SourceKind, SourceText};
 use crate::tree::{self, DuplicateKey, Node, ParsedTree, Span, Value};
+use crate::trust::{self, FileActions, FileOrigin, FileOwner};
 
 mod merge;
 mod selection;
@@ -51,7 +52,9 @@ const USER_ONLY_SECTIONS: [&str; 3] = ["toolboxes", "profiles", "inputs"];
 pub struct Layers {
     /// Base directory of paths that are in no file.
     folder: PathBuf,
-    layers: Vec<SourceLayer>,
+    sources: Vec<SourceLayer>,
+    /// Required owner of files that are not named; not checked if `None`.
+    owner: Option<FileOwner>,
 }
 
 #[derive(Clone, Debug)]
@@ -72,7 +75,7 @@ enum SourcePriority {
 
 #[derive(Clone, Debug)]
 enum SourceInput {
-    File { path: PathBuf, selection: SourceSelection },
+    File { path: PathBuf, selection: SourceSelection, origin: FileOrigin },
     Text { path: PathBuf, text: String },
     Value { name: String, value: Json },
     Variable { name: String, value: String },
@@ -82,35 +85,32 @@ enum SourceInput {
 impl Layers {
     /// Creates an empty set. Paths that are in no file are relative to `folder`.
     pub fn new(folder: &Path) -> Self {
-        Self { folder: folder.to_owned(), layers: Vec::new() }
+        Self { folder: folder.to_owned(), sources: Vec::new(), owner: None }
     }
 
     /// Adds the user's file, which applies to all projects. If files are named, only its settings apply and
     /// not its tools.
     #[must_use]
     pub fn user(self, path: &Path) -> Self {
-        self.with(
-            SourcePriority::User,
-            SourceInput::File { path: path.to_owned(), selection: SourceSelection::default() },
-        )
+        self.with_file((SourcePriority::User, FileOrigin::User), path, SourceSelection::default())
+    }
+
+    /// Adds the project's file under the name that the user gave.
+    #[must_use]
+    pub fn named_project(self, path: &Path) -> Self {
+        self.with_file((SourcePriority::Project, FileOrigin::Named), path, SourceSelection::default())
     }
 
     /// Adds the project's file.
     #[must_use]
     pub fn project(self, path: &Path) -> Self {
-        self.with(
-            SourcePriority::Project,
-            SourceInput::File { path: path.to_owned(), selection: SourceSelection::default() },
-        )
+        self.with_file((SourcePriority::Project, FileOrigin::Project), path, SourceSelection::default())
     }
 
     /// Adds a named file. Later files override earlier ones.
     #[must_use]
     pub fn file(self, path: &Path) -> Self {
-        self.with(
-            SourcePriority::Named,
-            SourceInput::File { path: path.to_owned(), selection: SourceSelection::default() },
-        )
+        self.part(path, SourceSelection::default())
     }
 
     /// Adds a text as the contents of a named file. Nothing is read from disk.
@@ -122,7 +122,21 @@ impl Layers {
     /// Adds a selected part of a named file, or the file as seen from a directory.
     #[must_use]
     pub fn part(self, path: &Path, selection: SourceSelection) -> Self {
-        self.with(SourcePriority::Named, SourceInput::File { path: path.to_owned(), selection })
+        self.part_from(FileOrigin::Named, path, selection)
+    }
+
+    /// Same as [`part`](Self::part), for a file that was found through something else that was named, such as
+    /// a client or a directory.
+    #[must_use]
+    pub fn part_from(self, origin: FileOrigin, path: &Path, selection: SourceSelection) -> Self {
+        self.with_file((SourcePriority::Named, origin), path, selection)
+    }
+
+    /// Rejects files that were not named unless they belong to this user or the administrator, and no other user
+    /// can write them.
+    #[must_use]
+    pub fn owned_by(self, owner: FileOwner) -> Self {
+        Self { owner: Some(owner), ..self }
     }
 
     /// Adds a native value that is in no file, with the priority of a named file. `name` identifies it in
@@ -157,8 +171,17 @@ impl Layers {
         self.with(SourcePriority::Setting, SourceInput::Setting(setting.into()))
     }
 
+    fn with_file(
+        self,
+        (priority, origin): (SourcePriority, FileOrigin),
+        path: &Path,
+        selection: SourceSelection,
+    ) -> Self {
+        self.with(priority, SourceInput::File { path: path.to_owned(), selection, origin })
+    }
+
     fn with(mut self, priority: SourcePriority, input: SourceInput) -> Self {
-        self.layers.push(SourceLayer { priority, input });
+        self.sources.push(SourceLayer { priority, input });
         self
     }
 
@@ -172,7 +195,7 @@ impl Layers {
     }
 
     fn ordered(&self) -> Vec<&SourceLayer> {
-        let mut ordered: Vec<&SourceLayer> = self.layers.iter().collect();
+        let mut ordered: Vec<&SourceLayer> = self.sources.iter().collect();
         ordered.sort_by_key(|layer| layer.priority);
         ordered
     }
@@ -185,7 +208,7 @@ pub fn load_layers(
     layers: &Layers,
     environment: Environment<'_>,
 ) -> Result<Configuration, ConfigurationError> {
-    let MergedSources { texts, root, duplicates, notes, sources, syntax_errors, .. } =
+    let MergedSources { texts, root, duplicates, notes, sources, actions, syntax_errors, .. } =
         MergedSources::of(layers)?;
     if !syntax_errors.is_empty() {
         return Err(ConfigurationError::Invalid { problems: syntax_errors });
@@ -210,6 +233,7 @@ pub fn load_layers(
     }
     configuration.watched = sources.iter().map(|source| source.path.clone()).chain(report.watched).collect();
     configuration.sources = sources;
+    configuration.actions = actions.finish(&report.env_files);
     configuration.problems = report.part_problems;
     configuration.secrets = report.secrets;
     let missing_inputs =
@@ -243,6 +267,8 @@ struct MergedSources {
     duplicates: Vec<DuplicateKey>,
     notes: TranslationNotes,
     sources: Vec<ConfigSource>,
+    /// Actions of all files.
+    actions: FileActions,
     /// Syntax errors of single files.
     syntax_errors: Vec<ConfigProblem>,
     folder: PathBuf,
@@ -257,6 +283,7 @@ impl MergedSources {
             duplicates: Vec::new(),
             notes: TranslationNotes::default(),
             sources: Vec::new(),
+            actions: FileActions::default(),
             syntax_errors: Vec::new(),
             folder,
         };
@@ -264,8 +291,9 @@ impl MergedSources {
         let is_named = ordered.iter().any(|layer| layer.priority == SourcePriority::Named);
         for layer in ordered {
             match &layer.input {
-                SourceInput::File { path, selection } => {
-                    let text = SourceText::read(path)?;
+                SourceInput::File { path, selection, origin } => {
+                    let owner = layers.owner.filter(|_| *origin != FileOrigin::Named);
+                    let text = SourceText::read_owned(path, owner)?;
                     let Some(mut root) = stack.read_text(text, layer.priority, selection)? else { continue };
                     if let (SourcePriority::User, true, Value::Map(entries)) =
                         (layer.priority, is_named, &mut root.value)
@@ -274,7 +302,7 @@ impl MergedSources {
                             |key: &str| USER_ONLY_SECTIONS.contains(&key) || SECTIONS.contains(&key);
                         entries.retain(|entry| !is_tool(&entry.key));
                     }
-                    stack.add(root);
+                    stack.add_file(root, *origin);
                 }
                 SourceInput::Text { path, text } => {
                     if let Some(root) = stack.read_text(
@@ -282,7 +310,7 @@ impl MergedSources {
                         layer.priority,
                         &SourceSelection::default(),
                     )? {
-                        stack.add(root);
+                        stack.add_file(root, FileOrigin::Named);
                     }
                 }
                 SourceInput::Value { name, value } => stack.add_value(name, value),
@@ -386,6 +414,13 @@ impl MergedSources {
 
     fn add_setting(&mut self, root: Node) {
         self.texts[root.span.text].redact(&root);
+        self.add(root);
+    }
+
+    /// Merges the tree of a file on top of the current one.
+    fn add_file(&mut self, root: Node, origin: FileOrigin) {
+        let actions = trust::actions_of(&root, &self.texts[root.span.text], origin);
+        self.actions.extend(actions);
         self.add(root);
     }
 

@@ -41,6 +41,8 @@ mod inputs;
 pub mod inventory;
 mod layers;
 mod path;
+mod plaintext_keys;
+mod private_file;
 pub mod problem;
 pub mod provenance;
 mod read;
@@ -52,6 +54,7 @@ pub mod source;
 pub mod source_spec;
 mod to_json;
 mod tree;
+pub mod trust;
 mod variables;
 
 pub use agent::{AgentFile, load_agent};
@@ -60,6 +63,7 @@ pub use configuration::{
     AgentEntry, Configuration, ModelProviderEntry, RestEntry, ServerEntry, ToolboxConfig, UnusableEntry,
 };
 pub use dialect::ConfigDialect;
+pub use edit::FileChange;
 pub use error::ConfigurationError;
 pub use find::{candidates, find, find_native, find_user, user_folder};
 pub use inputs::MissingInput;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use pegboard_core::fingerprint::sha256_hex;
 use pegboard_core::settings::mcp::Secret;
 use serde::de::DeserializeOwned;
 
@@ -47,6 +48,8 @@ pub(crate) struct ConfigReader<'r> {
     secrets: Vec<String>,
     /// Files that the configuration depends on.
     watched: Vec<PathBuf>,
+    /// Digests of env files, by the location of their name.
+    env_files: Vec<(Span, String)>,
     /// Missing inputs: ID and variable.
     missing_inputs: Vec<(String, String)>,
 }
@@ -92,6 +95,7 @@ pub(crate) struct ReadReport {
     pub(crate) part_problems: Vec<ConfigProblem>,
     pub(crate) secrets: Vec<Secret>,
     pub(crate) watched: Vec<PathBuf>,
+    pub(crate) env_files: Vec<(Span, String)>,
     pub(crate) missing_inputs: Vec<(String, String)>,
 }
 
@@ -120,6 +124,7 @@ impl<'r> ConfigReader<'r> {
             part: None,
             secrets: Vec::new(),
             watched: Vec::new(),
+            env_files: Vec::new(),
             missing_inputs: Vec::new(),
         };
         reader.report_duplicates(one_more.into_iter().collect());
@@ -262,8 +267,8 @@ impl<'r> ConfigReader<'r> {
             sort(problems, self.texts);
         }
         let secrets = std::mem::take(&mut self.secrets).into_iter().map(Secret::new).collect();
-        let Self { file_problems, part_problems, watched, missing_inputs, .. } = self;
-        ReadReport { file_problems, part_problems, secrets, watched, missing_inputs }
+        let Self { file_problems, part_problems, watched, env_files, missing_inputs, .. } = self;
+        ReadReport { file_problems, part_problems, secrets, watched, env_files, missing_inputs }
     }
 
     /// Adds the problems of referenced files.
@@ -281,6 +286,11 @@ impl<'r> ConfigReader<'r> {
         if self.watched.len() < MAX_WATCHED && !self.watched.contains(&path) {
             self.watched.push(path);
         }
+    }
+
+    /// Records the contents of an env file. `span` is the location of its name.
+    pub(crate) fn record_env_file(&mut self, span: Span, text: &str) {
+        self.env_files.push((span, sha256_hex(text)));
     }
 
     /// Adds a text to redact.

@@ -10,6 +10,9 @@ use crate::source::holds_secrets;
 /// Replacement of a secret.
 const MASK: &str = "***";
 
+/// Minimum length of a user name in a URL that may be a token.
+const MIN_TOKEN_BYTES: usize = 20;
+
 /// Redacts a value. `keys` lead to it. References to variables are kept.
 pub(crate) fn redact_value(value: &Json, keys: &[&str]) -> Json {
     let is_secret =
@@ -85,10 +88,13 @@ pub(crate) fn secret_ranges(text: &str) -> Vec<Range<usize>> {
     let mut from = 0;
     if let Some(start) = text.find("://").map(|at| at + 3) {
         let end = text[start..].find(['/', '?', '#']).map_or(text.len(), |end| start + end);
-        if let Some(at) = text[start..end].rfind('@').map(|at| start + at)
-            && let Some(colon) = text[start..at].find(':').map(|colon| start + colon)
-        {
-            hidden.push(colon + 1..at);
+        if let Some(at) = text[start..end].rfind('@').map(|at| start + at) {
+            match text[start..at].find(':').map(|colon| start + colon) {
+                Some(colon) => hidden.push(colon + 1..at),
+                // Some services take a token as the name.
+                None if at - start >= MIN_TOKEN_BYTES => hidden.push(start..at),
+                None => {}
+            }
             from = at;
         }
     }
@@ -131,6 +137,12 @@ mod tests {
                 json!("https://ada:***@example.com/a?b=c&token=***#d"),
             ),
             (json!("https://example.com/@a:b"), vec!["url"], json!("https://example.com/@a:b")),
+            (json!("https://ada@example.com/"), vec!["url"], json!("https://ada@example.com/")),
+            (
+                json!("https://ghp_0123456789abcdef0123@example.com/"),
+                vec!["url"],
+                json!("https://***@example.com/"),
+            ),
             (
                 json!(["--port", "1", "--api-key", "abc", "--token=${T}", "--password=x y"]),
                 vec!["args"],

@@ -8,7 +8,7 @@ use crate::edit::EditPath;
 pub(crate) const SECTIONS: [&str; 5] = ["mcpServers", "openapiSpecs", "restTools", "chains", "agents"];
 
 /// Section of a configuration file that holds servers, tools, chains or agents.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EntrySection {
     /// MCP servers.
     Servers,

@@ -12,6 +12,7 @@ use crate::path::{KeyPath, KeySegment};
 use crate::problem::{ConfigProblem, Severity, Snippet};
 use crate::redact::{secret_ranges, takes_secret_value};
 use crate::tree::{Node, Span, Value};
+use crate::trust::FileOwner;
 
 /// Maximum size of a file.
 pub const MAX_BYTES: u64 = 32 * 1024 * 1024;
@@ -104,13 +105,31 @@ pub(crate) struct SourceText {
 impl SourceText {
     /// Reads a file, up to the maximum size.
     pub(crate) fn read(path: &Path) -> Result<Self, ConfigurationError> {
-        Ok(Self::new(path, Self::read_body(path)?))
+        Self::read_owned(path, None)
+    }
+
+    /// Reads a file, up to the maximum size. If `owner` is given, it must belong to that user.
+    pub(crate) fn read_owned(path: &Path, owner: Option<FileOwner>) -> Result<Self, ConfigurationError> {
+        let file = Self::open(path)?;
+        if let Some(owner) = owner {
+            let checked =
+                owner.check(path, &file).map_err(|error| ConfigurationError::unreadable(path, error))?;
+            checked.map_err(|reason| ConfigurationError::UnsafeFile { path: path.to_owned(), reason })?;
+        }
+        Ok(Self::new(path, Self::read_open(path, file)?))
     }
 
     /// Reads the contents of a file, up to the maximum size.
     pub(crate) fn read_body(path: &Path) -> Result<String, ConfigurationError> {
+        Self::read_open(path, Self::open(path)?)
+    }
+
+    fn open(path: &Path) -> Result<File, ConfigurationError> {
+        File::open(path).map_err(|error| ConfigurationError::unreadable(path, error))
+    }
+
+    fn read_open(path: &Path, file: File) -> Result<String, ConfigurationError> {
         let unreadable = |error: io::Error| ConfigurationError::unreadable(path, error);
-        let file = File::open(path).map_err(unreadable)?;
         let metadata = file.metadata().map_err(unreadable)?;
         if metadata.is_dir() {
             return Err(ConfigurationError::IsDirectory { path: path.to_owned() });

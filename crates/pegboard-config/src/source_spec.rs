@@ -10,9 +10,10 @@ use crate::configuration::Configuration;
 use crate::dialect::sanitize_name;
 use crate::error::ConfigurationError;
 use crate::find;
-use crate::inventory::{Inventory, inventory_layers, inventory_selection};
+use crate::inventory::{Inventory, inventory_found, inventory_layers, inventory_selection};
 use crate::layers::{Layers, SourceSelection, load_layers};
 use crate::suggest;
+use crate::trust::FileOrigin;
 
 /// Launchers: a server is named after the program that they run.
 const RUNNERS: [&str; 10] =
@@ -97,8 +98,9 @@ impl SourceSpec {
     /// Adds the source on top of the layers, with the priority of a named file.
     pub fn add_to(&self, layers: Layers, context: &SpecContext<'_>) -> Result<Layers, ConfigurationError> {
         let files = self.files(context)?;
-        let layers =
-            files.into_iter().fold(layers, |layers, (file, selection)| layers.part(&file, selection));
+        let layers = files.into_iter().fold(layers, |layers, SpecFile { path, origin, selection }| {
+            layers.part_from(origin, &path, selection)
+        });
         Ok(match self.value(context.toolbox) {
             Some((name, value)) => layers.value(name, value),
             None => layers,
@@ -109,8 +111,8 @@ impl SourceSpec {
     pub fn inventory(&self, context: &SpecContext<'_>) -> Result<Vec<Inventory>, ConfigurationError> {
         let files = self.files(context)?;
         let mut inventories = Vec::new();
-        for (file, selection) in files {
-            inventories.push(inventory_selection(&file, &selection, context.environment)?);
+        for SpecFile { path, origin, selection } in files {
+            inventories.push(inventory_found((&path, origin), &selection, context.environment)?);
         }
         if let Some((name, value)) = self.value(context.toolbox) {
             let path = PathBuf::from(&name);
@@ -121,20 +123,22 @@ impl SourceSpec {
     }
 
     /// Returns the files of the source with the part of each to use.
-    fn files(
-        &self,
-        context: &SpecContext<'_>,
-    ) -> Result<Vec<(PathBuf, SourceSelection)>, ConfigurationError> {
+    fn files(&self, context: &SpecContext<'_>) -> Result<Vec<SpecFile>, ConfigurationError> {
         let selection =
             SourceSelection { toolbox: context.toolbox.map(str::to_owned), ..SourceSelection::default() };
         match self {
-            Self::File(path) => Ok(vec![(path.clone(), selection)]),
+            Self::File(path) => {
+                Ok(vec![SpecFile { path: path.clone(), origin: FileOrigin::Named, selection }])
+            }
             Self::Folder(folder) => {
                 let files = folder_files(folder);
                 if files.is_empty() {
                     return Err(ConfigurationError::NoConfiguration { folder: folder.clone() });
                 }
-                Ok(files.into_iter().map(|file| (file, selection.clone())).collect())
+                // The user named the directory, and not what is in it.
+                let file =
+                    |path| SpecFile { path, origin: FileOrigin::Project, selection: selection.clone() };
+                Ok(files.into_iter().map(file).collect())
             }
             Self::Client { client, only } => {
                 let selection = SourceSelection { project: Some(absolute(context.folder)), ..selection };
@@ -177,6 +181,13 @@ impl SourceSpec {
             Self::Url(_) | Self::Document(_) | Self::Command(_) => Vec::new(),
         }
     }
+}
+
+/// A file of a source.
+struct SpecFile {
+    path: PathBuf,
+    origin: FileOrigin,
+    selection: SourceSelection,
 }
 
 /// Loads a configuration from a single source.
@@ -235,9 +246,10 @@ fn client_files(
     client: &KnownClient,
     only: Option<&str>,
     (context, selection): (&SpecContext<'_>, SourceSelection),
-) -> Result<Vec<(PathBuf, SourceSelection)>, ConfigurationError> {
+) -> Result<Vec<SpecFile>, ConfigurationError> {
     let folder = absolute(context.folder);
     let files = client.existing_files(&SpecContext { folder: &folder, ..*context });
+
     if files.is_empty() {
         let paths = client.config_paths(context.environment, &folder, context.platform);
         return Err(ConfigurationError::NoClientFile { client: client.title().to_owned(), paths });
@@ -245,7 +257,12 @@ fn client_files(
     let only =
         only.map(|only| resolve_server_name(client, only, &files, (context, &selection))).transpose()?;
     let selection = SourceSelection { only, ..selection };
-    Ok(files.into_iter().map(|file| (file, selection.clone())).collect())
+    let file = |path: PathBuf| SpecFile {
+        origin: client.origin_of(&path, context),
+        path,
+        selection: selection.clone(),
+    };
+    Ok(files.into_iter().map(file).collect())
 }
 
 /// Returns the sanitized name of a client's server. The original name is accepted, too.

@@ -25,6 +25,7 @@ use pegboard_wire::http::server::{HttpServerOptions, check_host_and_origin};
 
 use calls::CallSubscribers;
 use named_callers::NamedCallers;
+pub use pending::{PendingChange, PendingChanges};
 pub(crate) use problem::ApiProblem;
 pub use problem::{ApiError, ApiErrorResponse};
 use state::ApiState;
@@ -39,6 +40,7 @@ mod logs;
 mod named_callers;
 mod outputs;
 mod overview;
+mod pending;
 mod problem;
 mod servers;
 mod sessions;
@@ -76,7 +78,7 @@ pub struct Api {
     subscribers: Arc<CallSubscribers>,
 }
 
-/// Static facts about a gateway process.
+/// Facts about a gateway process.
 #[derive(Clone, Debug, Default)]
 pub struct GatewayInfo {
     /// Program version.
@@ -85,6 +87,8 @@ pub struct GatewayInfo {
     pub configuration: Vec<PathBuf>,
     /// Addresses that clients connect to.
     pub addresses: Vec<String>,
+    /// Changes of its configuration that wait for approval.
+    pub pending: PendingChanges,
 }
 
 /// Data that is visible through a router, by principal.

@@ -5,7 +5,6 @@ use std::path::Path;
 use axum::body::{Body, Bytes};
 use axum::http::{Method, Request, Response, header};
 use http_body_util::{BodyExt, Limited};
-use pegboard::config::Configuration;
 use pegboard::error::ErrorKind;
 use pegboard::json::RawJson;
 use pegboard::telemetry::Telemetry;
@@ -16,6 +15,7 @@ use tower::ServiceExt;
 
 use crate::cli::{CliError, ExitReason, Globals};
 use crate::paths::{self, ConfigSelection};
+use crate::trust::TrustedConfiguration;
 use in_process::InProcessGateway;
 pub(crate) use stream::ApiEvents;
 pub(crate) use views::{ServerView, ToolView, ToolboxView, view};
@@ -103,7 +103,7 @@ impl ApiClient {
     pub(crate) async fn start(
         state: &Path,
         telemetry: &Telemetry,
-        configuration: Configuration,
+        configuration: TrustedConfiguration,
     ) -> Result<Self, CliError> {
         let started =
             InProcessGateway::start(Some(state.to_owned()), telemetry, configuration, Vec::new()).await;

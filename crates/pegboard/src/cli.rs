@@ -52,6 +52,9 @@ pub(crate) struct Globals {
     /// Never prompt; fail if input is needed
     #[arg(long, global = true)]
     pub(crate) no_input: bool,
+    /// Use the project's configuration files without asking, this time; see `pegboard trust`
+    #[arg(long, global = true)]
+    pub(crate) trust: bool,
     /// Do not use a running gateway; start servers in this process
     #[arg(long, global = true)]
     pub(crate) no_daemon: bool,

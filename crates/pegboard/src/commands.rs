@@ -21,6 +21,7 @@ mod ls;
 pub(crate) mod man;
 pub(crate) mod openapi;
 mod output;
+mod reload;
 pub(crate) mod restore;
 pub(crate) mod rm;
 pub(crate) mod run;
@@ -30,6 +31,7 @@ mod sessions;
 mod status;
 mod tools;
 mod trace;
+pub(crate) mod trust_files;
 pub(crate) mod validate;
 pub(crate) mod version;
 

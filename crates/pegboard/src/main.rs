@@ -11,7 +11,7 @@ use cli::{CliError, EXIT_CODES, Globals, OutputFormat, print};
 use commands::gateway_commands::GatewayCommand;
 use commands::{
     add, agent_help, bench, completions, doctor, enable, export, import, init, man, openapi, restore, rm,
-    run, serve, validate, version,
+    run, serve, trust_files, validate, version,
 };
 
 mod api_client;
@@ -22,6 +22,7 @@ mod environment;
 mod onboarding;
 mod paths;
 mod token_file;
+mod trust;
 
 /// Time that blocking work may take to finish after the async work is done.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
@@ -58,6 +59,10 @@ enum Command {
     Export(export::ExportArgs),
     /// Restore a client's file to its state before Pegboard changed it
     Restore(restore::RestoreArgs),
+    /// Trust the configuration files of a project, or list the trusted ones
+    Trust(trust_files::TrustArgs),
+    /// Stop trusting configuration files
+    Untrust(trust_files::UntrustArgs),
     /// Serve all configured tools behind one MCP endpoint
     Serve(serve::ServeArgs),
     #[command(flatten)]
@@ -164,6 +169,8 @@ fn main() -> ExitCode {
         Command::Init(init) => init.run(globals),
         Command::Restore(restore) => restore.run(globals),
         Command::Rm(rm) => rm.run(globals),
+        Command::Trust(trust) => trust.run(globals),
+        Command::Untrust(untrust) => untrust.run(globals),
         Command::DemoServer { server } => Ok(server.run()),
         Command::Completions(completions) => completions.run(),
         // Problems are reported as findings.

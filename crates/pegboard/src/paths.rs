@@ -5,12 +5,16 @@ use std::path::{Path, PathBuf};
 
 use pegboard::config::clients::Platform;
 use pegboard::config::inventory::{Inventory, inventory_layers};
+use pegboard::config::trust::{FileAction, FileOrigin, FileOwner};
 use pegboard::config::{self, Configuration, ConfigurationError, Layers, SourceSpec, SpecContext};
 use pegboard::telemetry::write_stderr;
 
-use crate::cli::{CliError, Globals};
+use crate::cli::{CliError, ExitReason, Globals};
 use crate::environment;
+use crate::trust::{TrustGate, TrustedConfiguration};
 
+#[cfg(unix)]
+mod owner;
 #[cfg(unix)]
 mod private_dir;
 mod probe;
@@ -51,6 +55,7 @@ pub(crate) struct ConfigSelection {
     /// Toolbox for entries without one.
     toolbox: Option<String>,
     settings: Vec<String>,
+    gate: TrustGate,
 }
 
 impl ConfigSelection {
@@ -86,7 +91,8 @@ impl ConfigSelection {
         if !command.is_empty() {
             specs.push(SourceSpec::Command(command.to_vec()));
         }
-        Ok(Self { folder, specs, toolbox: None, settings: globals.set.clone() })
+        let gate = TrustGate::from_globals(globals);
+        Ok(Self { folder, specs, toolbox: None, settings: globals.set.clone(), gate })
     }
 
     /// Sets the toolbox for entries without one.
@@ -118,21 +124,76 @@ impl ConfigSelection {
         let texts =
             |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
         let layers = layers.environment(environment::vars_os().filter_map(texts));
+        let layers = layers.owned_by(file_owner());
         Ok(self.settings.iter().fold(layers, |layers, setting| layers.set(setting.clone())))
     }
 
-    /// Loads the configuration.
-    pub(crate) fn read(&self) -> Result<Configuration, ConfigurationError> {
+    /// Loads the configuration in order to start it. Asks for consent to project files.
+    pub(crate) fn read_trusted(&self) -> Result<TrustedConfiguration, CliError> {
+        self.gate.admit(self.inspect()?)
+    }
+
+    /// Same as [`read_trusted`](Self::read_trusted), but an error if there is no configuration. The prompt does
+    /// not block the event loop, so that signals are handled.
+    pub(crate) async fn require_trusted(&self) -> Result<TrustedConfiguration, CliError> {
+        let configuration = self.inspect_required()?;
+        self.admit(configuration).await
+    }
+
+    /// Asks for consent to the project files of a configuration, without blocking the event loop.
+    pub(crate) async fn admit(&self, configuration: Configuration) -> Result<TrustedConfiguration, CliError> {
+        let gate = self.gate.clone();
+        let admitted = tokio::task::spawn_blocking(move || gate.admit(configuration)).await;
+        admitted
+            .unwrap_or_else(|error| Err(CliError::new(ExitReason::Bug, "internal_error", error.to_string())))
+    }
+
+    /// Asks for consent to the project files that can be loaded now.
+    pub(crate) fn require_trust(&self) -> Result<(), CliError> {
+        match self.inspect() {
+            Ok(configuration) => self.gate.admit(configuration).map(|_| ()),
+            // The start reports the problem.
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Decides on the project files.
+    pub(crate) fn gate(&self) -> &TrustGate {
+        &self.gate
+    }
+
+    /// Loads the configuration in order to look at it.
+    pub(crate) fn inspect(&self) -> Result<Configuration, ConfigurationError> {
         config::load_layers(&self.layers()?, &env_var)
     }
 
-    /// Loads the configuration; an error if there is none.
-    pub(crate) fn read_required(&self) -> Result<Configuration, ConfigurationError> {
-        let configuration = self.read()?;
+    /// Same as [`inspect`](Self::inspect), but an error if there is no configuration.
+    pub(crate) fn inspect_required(&self) -> Result<Configuration, ConfigurationError> {
+        let configuration = self.inspect()?;
         if configuration.sources.is_empty() && configuration.toolboxes.is_empty() {
             return Err(ConfigurationError::NoConfiguration { folder: self.folder.clone() });
         }
         Ok(configuration)
+    }
+
+    /// Lists what project files start: those of the given sources, or else those of this selection. A file among
+    /// the sources counts as one.
+    pub(crate) fn project_actions(&self, sources: &[PathBuf]) -> Result<Vec<FileAction>, ConfigurationError> {
+        let mut actions = Vec::new();
+        if sources.is_empty() {
+            actions = self.inspect_required()?.actions;
+        }
+        for source in sources {
+            let layers = Layers::new(&self.folder);
+            let layers = match parse_source(source, &self.folder)? {
+                SourceSpec::File(path) => layers.project(&path),
+                spec => spec.add_to(layers, &self.resolve_context())?,
+            };
+            let layers = layers.owned_by(file_owner());
+            actions.extend(config::load_layers(&layers, &env_var)?.actions);
+        }
+        actions.retain(|action| action.origin == FileOrigin::Project);
+        Ok(actions)
     }
 
     /// Lists the entries of all sources before they are validated.
@@ -197,6 +258,18 @@ pub(crate) fn print_problems(configuration: &Configuration) {
     for problem in &configuration.problems {
         write_stderr(&problem.to_string());
     }
+}
+
+/// Returns the current user, as the owner of files that are loaded without being named.
+#[cfg(unix)]
+pub(crate) fn file_owner() -> FileOwner {
+    owner::current()
+}
+
+/// Owners are not checked on this platform.
+#[cfg(not(unix))]
+pub(crate) fn file_owner() -> FileOwner {
+    FileOwner { uid: 0, private_group: None }
 }
 
 /// State directory: the given one, `PEGBOARD_STATE`, or the default of this user.

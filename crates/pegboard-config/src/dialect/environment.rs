@@ -16,6 +16,7 @@ pub(super) fn merge_environment(
     if let Some((path, span)) = server.get("envFile").and_then(|node| Some((as_text(node)?, node.span))) {
         match reader.variable_context(span).read_file(path) {
             Ok(text) => {
+                reader.record_env_file(span, &text);
                 let found = parse_env_file(&text).into_iter();
                 more.extend(found.map(|(name, value)| secret_entry(reader, (&name, value), span)));
             }

@@ -1,8 +1,10 @@
 //! Atomic file writes.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+
+use crate::private_file::private_options;
 
 /// Maximum number of attempts to find an unused temporary name.
 const MAX_TRIES: u32 = 100;
@@ -35,8 +37,9 @@ pub enum WriteError {
 
 /// Writes a file atomically: readers see either the old text or the new one.
 ///
-/// Symbolic links are followed and kept, permissions are preserved, and missing directories are created. If
-/// `old` is given, the file must still have that content; otherwise it must not exist yet.
+/// Symbolic links are followed and kept, permissions are preserved, and missing directories are created. Only this
+/// user can access a new file. If `old` is given, the file must still have that content; otherwise it must not
+/// exist yet.
 ///
 /// ```
 /// use pegboard_config::edit::write;
@@ -49,6 +52,25 @@ pub enum WriteError {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn write(path: &Path, old: Option<&str>, new: &str) -> Result<(), WriteError> {
+    write_with(path, old, new, AccessRule::Preserve)
+}
+
+/// Permissions of a file that is written again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AccessRule {
+    /// As before.
+    Preserve,
+    /// As before, but for this user alone.
+    OwnerOnly,
+}
+
+/// Same as [`write`], with a rule for the permissions of an existing file.
+pub(super) fn write_with(
+    path: &Path,
+    old: Option<&str>,
+    new: &str,
+    access: AccessRule,
+) -> Result<(), WriteError> {
     let unwritable = |error| WriteError::Unwritable { path: path.to_owned(), error };
     let real = resolve_links(path).map_err(unwritable)?;
     let present = match fs::metadata(&real) {
@@ -63,7 +85,7 @@ pub fn write(path: &Path, old: Option<&str>, new: &str) -> Result<(), WriteError
     fs::create_dir_all(folder).map_err(unwritable)?;
     let (temp_path, file) = create_temp_file(&real).map_err(unwritable)?;
     let temp_file = TempFile(temp_path);
-    write_temp_file(file, new, present.as_ref()).map_err(unwritable)?;
+    write_temp_file(file, new, (present.as_ref(), access)).map_err(unwritable)?;
     // As late as possible, so that a concurrent change is not lost.
     let is_as_read = match old {
         Some(old) => fs::read(&real).is_ok_and(|now| now == old.as_bytes()),
@@ -101,11 +123,11 @@ pub fn resolve_links(path: &Path) -> io::Result<PathBuf> {
     Err(io::Error::other("symbolic links form a cycle"))
 }
 
-/// Creates a temporary file beside another one.
+/// Creates a temporary file beside another one. It is private before anything is written to it.
 fn create_temp_file(path: &Path) -> io::Result<(PathBuf, File)> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true);
+    let mut options = private_options();
+    options.create_new(true);
     let mut last = io::Error::from(io::ErrorKind::AlreadyExists);
     for number in 0..MAX_TRIES {
         let temp_path = path.with_file_name(format!(".{name}.{}-{number}.tmp", std::process::id()));
@@ -119,17 +141,31 @@ fn create_temp_file(path: &Path) -> io::Result<(PathBuf, File)> {
 }
 
 /// Writes the text, copies permissions and owner from another file, and syncs to disk.
-fn write_temp_file(mut file: File, text: &str, like: Option<&fs::Metadata>) -> io::Result<()> {
+fn write_temp_file(
+    mut file: File,
+    text: &str,
+    (like, access): (Option<&fs::Metadata>, AccessRule),
+) -> io::Result<()> {
     if let Some(like) = like {
-        file.set_permissions(like.permissions())?;
         #[cfg(unix)]
         {
-            use std::os::unix::fs::{MetadataExt, fchown};
+            use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
             let own = file.metadata()?;
             if (own.uid(), own.gid()) != (like.uid(), like.gid()) {
                 // Only privileged users may do this; for others the owner is the same anyway.
                 let _ = fchown(&file, Some(like.uid()), Some(like.gid()));
             }
+            let kept = match access {
+                AccessRule::Preserve => 0o7777,
+                AccessRule::OwnerOnly => 0o700,
+            };
+            // After the owner: to change it clears bits.
+            file.set_permissions(fs::Permissions::from_mode(like.mode() & kept))?;
+        }
+        #[cfg(not(unix))]
+        {
+            let _ = access;
+            file.set_permissions(like.permissions())?;
         }
     }
     file.write_all(text.as_bytes())?;

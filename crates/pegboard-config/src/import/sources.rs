@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::clients::{KnownClient, client_for_path, clients};
 use crate::edit::{ConfigDocument, EditPath};
 use crate::error::ConfigurationError;
-use crate::inventory::{Inventory, inventory_selection};
+use crate::inventory::{Inventory, inventory_found};
 use crate::layers::SourceSelection;
 use crate::source_spec::{SourceSpec, SpecContext};
 
@@ -93,5 +93,6 @@ fn inventory_client(
         toolbox: context.toolbox.map(str::to_owned),
         only: None,
     };
-    inventory_selection(path, &selection, context.environment).map(Some)
+    let origin = client.origin_of(path, context);
+    inventory_found((path, origin), &selection, context.environment).map(Some)
 }

@@ -32,6 +32,7 @@ mod schema;
 mod secrets;
 mod specs;
 mod surveys;
+mod trust;
 mod variables;
 
 /// The environment of all tests.

@@ -9,6 +9,7 @@ use pegboard_runtime::event::RuntimeEvent;
 use pegboard_runtime::metrics::CONTENT_TYPE;
 use serde_json::{Value, json};
 
+use super::pending::PendingChange;
 use super::problem::ApiProblem;
 use super::state::{ApiState, SharedApiState};
 use super::stream::{duration_millis, json_response, unix_millis};
@@ -67,7 +68,13 @@ pub(super) async fn status(State(state): SharedApiState) -> Result<Response, Api
         "callers": callers,
         "servers": server_counts(runtime.servers(&state.scope).into_iter().map(|server| server.state)),
         "tools": runtime.catalogue().tools().len(),
+        "pending": pending(&state),
     })))
+}
+
+/// Changes that wait for approval. They name programs, so only an unrestricted scope sees them.
+fn pending(state: &ApiState) -> Option<Vec<PendingChange>> {
+    (state.scope == OwnerScope::All).then(|| state.api.info.pending.list())
 }
 
 /// Number of suspended calls. Their owners are unknown, so only an unrestricted scope sees it.

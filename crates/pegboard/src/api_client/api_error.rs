@@ -58,6 +58,7 @@ fn exit(code: &str) -> ExitReason {
         return kind.into();
     }
     match code {
+        "config_invalid" => ExitReason::Configuration,
         "not_running" => ExitReason::Unavailable,
         "not_found" => ExitReason::NotFound,
         "bad_request" => ExitReason::Usage,

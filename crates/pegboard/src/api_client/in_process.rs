@@ -9,11 +9,12 @@ use pegboard::gateway::api::{self, ApiScope, GatewayInfo};
 use pegboard::providers::mcp::PoolOptions;
 use pegboard::telemetry::Telemetry;
 use pegboard::wire::http::server::HttpServerOptions;
-use pegboard::wiring::{self, App, AppOptions, DATABASE};
+use pegboard::wiring::{App, AppOptions, DATABASE};
 
 use crate::cli::{CliError, Globals};
 use crate::commands::serve::supervisor;
 use crate::paths::{self, ConfigSelection};
+use crate::trust::TrustedConfiguration;
 
 /// Grace period for servers at the end of the command.
 const GRACE: Duration = Duration::from_secs(2);
@@ -28,8 +29,8 @@ impl InProcessGateway {
     /// Starts a gateway with all configured tools. Servers start on demand.
     pub(super) async fn with_tools(globals: &Globals, telemetry: &Telemetry) -> Result<Self, CliError> {
         let selection = ConfigSelection::from_globals(globals)?;
-        let configuration = selection.read_required()?;
-        paths::print_problems(&configuration);
+        let configuration = selection.require_trusted().await?;
+        paths::print_problems(configuration.get());
         let state = paths::state_dir(globals.state.as_deref());
         Self::start(state, telemetry, configuration, selection.paths()).await
     }
@@ -37,7 +38,13 @@ impl InProcessGateway {
     /// Starts a gateway without tools, for access to stored records. Creates no files.
     pub(super) async fn with_records(globals: &Globals, telemetry: &Telemetry) -> Result<Self, CliError> {
         let state = state_with_records(globals.state.as_deref())?;
-        let gateway = Self::start(state, telemetry, Configuration::default(), Vec::new()).await?;
+        let gateway = Self::start(
+            state,
+            telemetry,
+            TrustedConfiguration::built_in(Configuration::default()),
+            Vec::new(),
+        )
+        .await?;
         match gateway.app.state_problem().await {
             None => Ok(gateway),
             Some(why) => Err(CliError::system(format!("cannot read stored records: {why}"))
@@ -48,14 +55,12 @@ impl InProcessGateway {
     pub(super) async fn start(
         state: Option<PathBuf>,
         telemetry: &Telemetry,
-        configuration: Configuration,
+        configuration: TrustedConfiguration,
         files: Vec<PathBuf>,
     ) -> Result<Self, CliError> {
         let servers = PoolOptions { supervisor: supervisor() };
         let options = AppOptions { state, servers, ..AppOptions::default() };
-        let app = Box::pin(wiring::start(configuration, options, telemetry))
-            .await
-            .map_err(|error| CliError::configuration(error.to_string()))?;
+        let app = configuration.start(options, telemetry).await?;
         let about = GatewayInfo {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             configuration: files,

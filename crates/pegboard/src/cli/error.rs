@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use pegboard::config::backups::BackupError;
 use pegboard::config::edit::{EditError, WriteError};
+use pegboard::config::trust::TrustError;
 use pegboard::config::{ConfigFileError, ConfigProblem, ConfigurationError};
 use pegboard::error::ErrorKind;
 use serde::{Serialize, Serializer};
@@ -226,6 +227,16 @@ impl CliError {
         self.0.code == kind.as_str()
     }
 
+    /// Message with its details, on one line.
+    pub(crate) fn summary(&self) -> String {
+        std::iter::once(&self.0.message).chain(&self.0.details).cloned().collect::<Vec<_>>().join("; ")
+    }
+
+    /// Suggested fix.
+    pub(crate) fn suggested_fix(&self) -> Option<&str> {
+        self.0.hint.as_deref()
+    }
+
     /// Renders the error as text.
     pub(crate) fn text(&self) -> String {
         if !self.0.problems.is_empty() {
@@ -315,6 +326,16 @@ impl From<ConfigFileError> for CliError {
             ConfigFileError::NoUrlSupport { .. } => {
                 Self::usage(message).hint("remove --http to have it start a program")
             }
+        }
+    }
+}
+
+impl From<TrustError> for CliError {
+    fn from(error: TrustError) -> Self {
+        let failure = Self::system(error.to_string());
+        match error.hint() {
+            Some(hint) => failure.hint(hint),
+            None => failure,
         }
     }
 }

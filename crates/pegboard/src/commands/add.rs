@@ -291,7 +291,7 @@ fn write_entry(
         return Err(failure.hint("choose another name, or replace it with --force"));
     }
     file.document.set(&path, entry)?;
-    let edited = destination.target.finish(&file)?;
+    let edited = destination.target.finish(globals, &file)?;
     let verb = if is_there { "Replaced" } else { "Added" };
     let place = edited.place();
     let in_box = toolbox.as_ref().map(|toolbox| format!(" (toolbox {toolbox})")).unwrap_or_default();

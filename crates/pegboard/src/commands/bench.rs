@@ -80,9 +80,9 @@ impl BenchArgs {
     pub(crate) async fn run(&self, globals: &Globals, telemetry: &Telemetry) -> Result<ExitCode, CliError> {
         let words = RawArguments::read(&self.arguments)?;
         let selection = ConfigSelection::from_globals(globals)?;
-        let configuration = selection.read_required()?;
-        paths::print_problems(&configuration);
-        let servers = mcp_servers(&configuration);
+        let configuration = selection.require_trusted().await?;
+        paths::print_problems(configuration.get());
+        let servers = mcp_servers(configuration.get());
         let state = TemporaryState::create()?;
         let api = ApiClient::start(state.path(), telemetry, configuration).await?;
         let done = self.run_with(globals, &api, &servers, words).await;

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use pegboard::config::backups::Backups;
 use pegboard::config::clients::{KnownClient, Platform, clients, find_client, suggest_client};
-use pegboard::config::edit::FileChange;
 use pegboard::config::export::{SERVER_NAME, ServeTarget};
 use pegboard::config::{ConfigurationError, SourceSpec};
 use pegboard::settings::mcp::Secret;
@@ -82,47 +81,6 @@ impl ClientScope {
 /// Opens the backups of clients' files for a change.
 pub(crate) fn open_backups(globals: &Globals) -> Result<Backups, CliError> {
     Ok(Backups::open_locked(&backup_dir(globals)?)?)
-}
-
-/// Access of other users to a file that is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FilePrivacy {
-    /// As it was.
-    Unchanged,
-    /// None: it contains secrets.
-    Private,
-}
-
-/// Writes a client's file, with a backup.
-pub(crate) fn write_client_file(
-    globals: &Globals,
-    client: &KnownClient,
-    change: &FileChange,
-    privacy: FilePrivacy,
-) -> Result<(), CliError> {
-    let mut backups = open_backups(globals)?;
-    // Before the secrets are in it; and a new file.
-    let make_private = || {
-        if privacy == FilePrivacy::Private {
-            make_private(&change.path);
-        }
-    };
-    make_private();
-    backups.write(client, change)?;
-    make_private();
-    Ok(())
-}
-
-/// Takes the permissions of other users to a file with secrets, if it exists. A file of another user keeps them.
-fn make_private(path: &Path) {
-    #[cfg(unix)]
-    if let Ok(metadata) = path.metadata() {
-        use std::os::unix::fs::PermissionsExt;
-        let mode = metadata.permissions().mode() & 0o7700;
-        let _ = std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode));
-    }
-    #[cfg(not(unix))]
-    let _ = path;
 }
 
 /// Directory of the backups.

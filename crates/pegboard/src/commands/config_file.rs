@@ -4,12 +4,14 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use pegboard::config::edit::FileChange;
+use pegboard::config::trust::FileAction;
 use pegboard::config::{self, ConfigFile, ConfigurationError};
 use pegboard::telemetry::write_stderr;
 use serde_json::{Map, Value, json};
 
 use crate::cli::{CliError, Globals, OutputFormat, print};
 use crate::paths::{self, absolute, working_dir};
+use crate::trust::TrustGate;
 
 mod entries;
 
@@ -41,11 +43,11 @@ impl EditTarget {
         Ok(ConfigFile::open(&target_path(globals, self)?, &paths::env_var)?)
     }
 
-    /// Checks an edit, and writes it unless this is a dry run.
-    pub(crate) fn finish(self, file: &ConfigFile<'_>) -> Result<EditedFile, CliError> {
+    /// Checks an edit, and writes and trusts it unless this is a dry run.
+    pub(crate) fn finish(self, globals: &Globals, file: &ConfigFile<'_>) -> Result<EditedFile, CliError> {
         let edited = self.check(file)?;
         if edited.diff.is_none() {
-            edited.change.write()?;
+            edited.write(globals, |_| false)?;
         }
         Ok(edited)
     }
@@ -60,6 +62,19 @@ impl EditTarget {
 }
 
 impl EditedFile {
+    /// Writes the file and trusts the new entries, except for those that `is_foreign` names.
+    pub(crate) fn write(
+        &self,
+        globals: &Globals,
+        is_foreign: impl Fn(&FileAction) -> bool,
+    ) -> Result<(), CliError> {
+        if self.change.write_guarded()? {
+            warn_about_keys(&self.change);
+        }
+        TrustGate::from_globals(globals).trust_edit(&self.change, is_foreign);
+        Ok(())
+    }
+
     /// Path of the file for display.
     pub(crate) fn place(&self) -> String {
         display_path(&self.change.path)
@@ -102,6 +117,14 @@ impl EditedFile {
             }
         }
     }
+}
+
+/// Reports that a file with new keys was made private.
+pub(crate) fn warn_about_keys(change: &FileChange) {
+    let (place, keys) = (display_path(&change.path), change.added_keys().join(", "));
+    write_stderr(&format!(
+        "{place} was readable by other users; it now contains keys ({keys}), and only you can read it"
+    ));
 }
 
 /// Path of the file that commands edit.

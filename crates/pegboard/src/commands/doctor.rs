@@ -17,13 +17,16 @@ use pegboard::runtime::toolbox::ServerStatus;
 use pegboard::runtime::{CallerOptions, Runtime};
 use pegboard::settings::mcp::McpTarget;
 use pegboard::telemetry::Telemetry;
-use pegboard::wiring::{self, AppOptions};
+use pegboard::wiring::AppOptions;
 use tokio::net::TcpListener;
 use tokio::time;
 
 use super::serve::{DEFAULT_ADDRESS, supervisor};
+use crate::api_client::{ApiClient, ApiPath};
+use crate::cli::format::one_line;
 use crate::cli::{CliError, Globals, OutputFormat, print};
 use crate::paths::{self, ConfigSelection};
+use crate::trust::TrustedConfiguration;
 use finding::{CheckArea, DoctorFindings};
 
 mod finding;
@@ -46,14 +49,24 @@ pub(crate) struct DoctorArgs {
 impl DoctorArgs {
     pub(crate) async fn run(self, globals: &Globals, telemetry: &Telemetry) -> Result<ExitCode, CliError> {
         let mut findings = DoctorFindings::default();
-        if let Some(configuration) = self.check_configuration(globals, &mut findings)? {
+        let selection = ConfigSelection::from_globals(globals)?;
+        if let Some(configuration) = self.check_configuration(&selection, &mut findings)? {
             let unusable = check_commands(&configuration, self.server.as_deref(), &mut findings);
             if !self.no_start {
                 let timeout = globals.timeout.map_or(START_TIMEOUT, Duration::from);
-                self.check_servers(configuration, (&unusable, timeout), telemetry, &mut findings).await?;
+                match selection.admit(configuration).await {
+                    Ok(trusted) => {
+                        self.check_servers(trusted, (&unusable, timeout), telemetry, &mut findings).await?;
+                    }
+                    Err(failure) => {
+                        let remedy = failure.suggested_fix().unwrap_or_default().to_owned();
+                        findings.problem(CheckArea::Config, failure.summary(), remedy);
+                    }
+                }
             }
         }
         if self.server.is_none() {
+            check_pending(globals, &mut findings).await;
             check_port(&mut findings).await;
             check_state(paths::state_dir(globals.state.as_deref()).as_deref(), &mut findings);
         }
@@ -64,10 +77,10 @@ impl DoctorArgs {
     /// Loads the configuration and reports its problems. The server named on the command line must exist.
     fn check_configuration(
         &self,
-        globals: &Globals,
+        selection: &ConfigSelection,
         findings: &mut DoctorFindings,
     ) -> Result<Option<Configuration>, CliError> {
-        let configuration = match ConfigSelection::from_globals(globals)?.read_required() {
+        let configuration = match selection.inspect_required() {
             Ok(configuration) => configuration,
             Err(error) => {
                 let problems = error.problems();
@@ -99,16 +112,14 @@ impl DoctorArgs {
 
     async fn check_servers(
         &self,
-        configuration: Configuration,
+        configuration: TrustedConfiguration,
         (unusable, timeout): (&[String], Duration),
         telemetry: &Telemetry,
         findings: &mut DoctorFindings,
     ) -> Result<(), CliError> {
         let options =
             AppOptions { servers: PoolOptions { supervisor: supervisor() }, ..AppOptions::default() };
-        let app = wiring::start(configuration, options, telemetry)
-            .await
-            .map_err(|error| CliError::configuration(error.to_string()))?;
+        let app = configuration.start(options, telemetry).await?;
         let runtime = &app.runtime;
         let is_reported =
             |status: &ServerStatus| unusable.contains(&format!("{}/{}", status.toolbox, status.server));
@@ -312,6 +323,18 @@ fn check_names(runtime: &Runtime, selected: Option<&str>, findings: &mut DoctorF
     let n_tools = tools().count();
     if n_tools > 0 {
         findings.ok(CheckArea::Tools, format!("{n_tools} tools are callable"));
+    }
+}
+
+/// Reports changes that wait for approval in the running gateway.
+async fn check_pending(globals: &Globals, findings: &mut DoctorFindings) {
+    let Ok(api) = ApiClient::running(globals).await else { return };
+    let Ok(status) = api.get(&ApiPath::new(&["status"])).await else { return };
+    for change in status["pending"].as_array().into_iter().flatten() {
+        let word = |key: &str| one_line(change[key].as_str().unwrap_or_default(), 400);
+        let message =
+            format!("{} waits for approval ({}): {}", word("entry"), word("reason"), word("action"));
+        findings.warning(CheckArea::Config, message, "review it, then run pegboard reload");
     }
 }
 

@@ -46,7 +46,7 @@ impl EnableArgs {
                 }
             }
         }
-        let edited = self.target.finish(&file)?;
+        let edited = self.target.finish(globals, &file)?;
         let verb = match (state, edited.change.has_effect()) {
             (SwitchState::On, true) => "Enabled",
             (SwitchState::Off, true) => "Disabled",

@@ -8,8 +8,8 @@ use pegboard::config::export::{ClientConfigFile, ClientEntry, ExpandedServers, S
 use pegboard::telemetry::write_stderr;
 use serde_json::{Value, json};
 
-use super::client_file::{ClientScope, FilePrivacy, require_client, serve_target, write_client_file};
-use super::config_file::display_path;
+use super::client_file::{ClientScope, open_backups, require_client, serve_target};
+use super::config_file::{display_path, warn_about_keys};
 use crate::cli::{CliError, Globals, OutputFormat, notice, print};
 use crate::paths::ConfigSelection;
 
@@ -121,9 +121,13 @@ impl ConnectOptions {
         let diff = change.diff(&place);
         let is_written = change.has_effect() && !self.dry_run;
         if is_written {
-            let has_secrets = entries.iter().any(|entry| entry.redacted != entry.value);
-            let privacy = if has_secrets { FilePrivacy::Private } else { FilePrivacy::Unchanged };
-            write_client_file(globals, client, &change, privacy)?;
+            if self.http.is_none() {
+                // The client starts what the configuration names, and does not ask.
+                ConfigSelection::without_probing(globals)?.require_trust()?;
+            }
+            if open_backups(globals)?.write(client, &change)? {
+                warn_about_keys(&change);
+            }
         }
         let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
         let names = if names == [SERVER_NAME] { String::new() } else { format!(" ({})", names.join(", ")) };

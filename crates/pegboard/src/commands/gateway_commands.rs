@@ -9,7 +9,7 @@ use pegboard::telemetry::Telemetry;
 
 use super::schema::SchemaCommand;
 use super::serve::shutdown_signal;
-use super::{batch, call, chain, logs, ls, output, schema, sessions, status, tools, trace};
+use super::{batch, call, chain, logs, ls, output, reload, schema, sessions, status, tools, trace};
 use crate::api_client::{ApiClient, GatewayNeed};
 use crate::cli::prompt::terminal;
 use crate::cli::{CliError, Globals};
@@ -23,6 +23,8 @@ const GRACE: Duration = Duration::from_secs(1);
 pub(crate) enum GatewayCommand {
     /// Show the status of the running gateway
     Status(status::StatusArgs),
+    /// Reload the configuration of the running gateway, and approve the programs that wait
+    Reload(reload::ReloadArgs),
     /// List toolboxes, servers and tools with their state
     Ls(ls::LsArgs),
     /// Search for tools and show their signatures
@@ -72,6 +74,9 @@ impl GatewayCommand {
                     runner.run(GatewayNeed::Tools, async |api| tool.run(globals, api).await).await
                 }
             },
+            Self::Reload(reload) => {
+                runner.run(GatewayNeed::Running, async |api| reload.run(globals, api).await).await
+            }
             Self::Sessions(sessions) => {
                 runner.run(GatewayNeed::Records, async |api| sessions.run(globals, api).await).await
             }

@@ -5,15 +5,16 @@ use std::process::ExitCode;
 
 use clap::Args;
 use pegboard::config::clients::Platform;
-use pegboard::config::export::ServeTarget;
 use pegboard::config::import::{Import, ImportSource, ImportSources};
+use pegboard::config::trust::{ActionTarget, FileAction};
 use pegboard::config::{ConfigFile, SpecContext};
 
-use super::client_file::{FilePrivacy, serve_target, write_client_file};
-use super::config_file::{EditTarget, editable_path};
+use super::client_file::{open_backups, serve_target};
+use super::config_file::{EditTarget, editable_path, user_config_path};
 use super::init;
 use crate::cli::{CliError, Globals};
 use crate::paths::{self, working_dir};
+use crate::trust::TrustGate;
 use report::ImportReport;
 
 mod report;
@@ -50,23 +51,19 @@ impl ImportArgs {
         let file = if file.is_new() { init::new_file(&file.path)? } else { file };
         let toolbox = file.toolbox(self.toolbox.as_deref())?;
         let import = Import::new(file, find_sources(&self.sources, toolbox.as_deref())?)?;
-        let mut privacy = FilePrivacy::Unchanged;
         let taken = if self.take_over {
             let target = serve_target(globals, Some(&import.file.path), self.http)?;
-            if matches!(target, ServeTarget::Url { token: Some(_), .. }) {
-                privacy = FilePrivacy::Private;
-            }
             import.take_over(&working_dir()?, &target)?
         } else {
             Vec::new()
         };
         // Pegboard's file is written first: a client must not refer to a missing file.
-        let mut report = finish(import, self.target)?;
+        let mut report = finish(globals, import, (self.target, self.take_over))?;
         let mut failures = Vec::new();
         for takeover in taken {
-            let write = || write_client_file(globals, takeover.client, &takeover.change, privacy);
-            match if self.target.dry_run { Ok(()) } else { write() } {
-                Ok(()) => report.taken.push(takeover),
+            let write = || Ok(open_backups(globals)?.write(takeover.client, &takeover.change)?);
+            match if self.target.dry_run { Ok(false) } else { write() } {
+                Ok(_) => report.taken.push(takeover),
                 Err(failure) => failures.push(failure),
             }
         }
@@ -89,6 +86,7 @@ fn find_sources(named: &[PathBuf], toolbox: Option<&str>) -> Result<ImportSource
 
 /// Imports sources into a new file. It is an error if there is nothing to import.
 pub(super) fn import_into_new(
+    globals: &Globals,
     file: ConfigFile<'static>,
     sources: &[PathBuf],
     target: EditTarget,
@@ -103,25 +101,73 @@ pub(super) fn import_into_new(
         let failure = CliError::not_found("unknown_server", "no servers to import");
         return Err(failure.hint("remove --from, or use another source"));
     }
-    finish(import, target)
+    finish(globals, import, (target, false))
 }
 
-/// Writes the file, or shows the diff.
-fn finish(import: Import<'static>, target: EditTarget) -> Result<ImportReport, CliError> {
-    let mut edited = None;
+/// Writes the file, or shows the diff. Entries of project files that are not trusted are imported, but not trusted
+/// either.
+fn finish(
+    globals: &Globals,
+    import: Import<'static>,
+    (target, takes_over): (EditTarget, bool),
+) -> Result<ImportReport, CliError> {
+    let (mut edited, mut untrusted) = (None, Vec::new());
     if import.has_new_items() {
         if import.file.is_new() {
             init::write_schema(target)?;
         }
         let checked = target.check(&import.file)?;
-        match (target.dry_run, import.plaintext_keys().is_empty()) {
-            (true, _) => {}
-            (false, true) => checked.change.write()?,
-            (false, false) => checked.change.write_private()?,
+        untrusted = untrusted_targets(globals, &import)?;
+        if !target.dry_run && (takes_over || is_users_file(&import.file.path)) {
+            require_trust(globals, &import, &mut untrusted)?;
+        }
+        if !target.dry_run {
+            checked.write(globals, |action| untrusted.contains(&action.target))?;
         }
         edited = Some(checked);
     }
-    Ok(ImportReport { import, edited, taken: Vec::new(), is_dry_run: target.dry_run })
+    Ok(ImportReport { import, edited, taken: Vec::new(), untrusted, is_dry_run: target.dry_run })
+}
+
+/// Returns the new entries that stem from project files which are not trusted.
+fn untrusted_targets(globals: &Globals, import: &Import<'_>) -> Result<Vec<ActionTarget>, CliError> {
+    let actions = source_actions(import);
+    let untrusted = TrustGate::from_globals(globals).untrusted(&actions)?;
+    Ok(import.targets_of(|action| untrusted.contains(&action)))
+}
+
+/// Asks for consent to entries that no later command asks about: those in the user's file, and those that a client
+/// starts.
+fn require_trust(
+    globals: &Globals,
+    import: &Import<'_>,
+    untrusted: &mut Vec<ActionTarget>,
+) -> Result<(), CliError> {
+    if untrusted.is_empty() {
+        return Ok(());
+    }
+    let (gate, actions) = (TrustGate::from_globals(globals), source_actions(import));
+    gate.require(&gate.untrusted(&actions)?, &actions)?;
+    untrusted.clear();
+    Ok(())
+}
+
+fn source_actions(import: &Import<'_>) -> Vec<FileAction> {
+    import.sources.sources.iter().flat_map(|source| source.inventory.actions.clone()).collect()
+}
+
+/// Returns `true` if the path is that of the user's configuration file.
+fn is_users_file(path: &Path) -> bool {
+    user_config_path().is_ok_and(|user| same_place(&user, path))
+}
+
+/// Returns `true` if two paths are in the same place, whether or not there is a file.
+fn same_place(one: &Path, other: &Path) -> bool {
+    let real = |path: &Path| {
+        let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
+        folder.map(|folder| folder.join(path.file_name().unwrap_or_default()))
+    };
+    one == other || same_file(one, other) || real(one).is_some_and(|one| real(other) == Some(one))
 }
 
 /// Returns `true` if two paths lead to the same file.

@@ -62,12 +62,13 @@ impl InitArgs {
         let schema = schema_path();
         write_schema(self.target)?;
         if !self.from.is_empty() {
-            import_into_new(new_file(&path)?.replacing(old), &self.from, self.target)?.print(globals);
+            let file = new_file(&path)?.replacing(old);
+            import_into_new(globals, file, &self.from, self.target)?.print(globals);
             return Ok(ExitCode::SUCCESS);
         }
         let text = beginning(&path, schema.as_deref());
         let file = ConfigFile::create(&path, text, &paths::env_var)?.replacing(old);
-        let edited = self.target.finish(&file)?;
+        let edited = self.target.finish(globals, &file)?;
         let text = format!("Wrote {}", edited.place());
         edited.report(globals, &[], Map::from_iter([("schema".to_owned(), json!(schema))]), &text);
         if !globals.quiet && !self.target.dry_run {

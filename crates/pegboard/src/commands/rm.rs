@@ -34,7 +34,7 @@ impl RmArgs {
             file.document.remove(&part.path)?;
             removed.push(part);
         }
-        let edited = self.target.finish(&file)?;
+        let edited = self.target.finish(globals, &file)?;
         let names: Vec<String> =
             removed.iter().map(|part| format!("{} {}", part.section.noun(), part.name)).collect();
         let text = format!("Removed {}: {}", names.join(", "), edited.place());

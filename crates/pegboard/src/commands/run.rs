@@ -16,7 +16,7 @@ use pegboard::providers::mcp::PoolOptions;
 use pegboard::runtime::{Caller, CallerOptions};
 use pegboard::settings::agent::{AgentSettings, InputFormat, ReportFormat};
 use pegboard::telemetry::{Telemetry, TelemetryOptions};
-use pegboard::wiring::{self, App, AppOptions, agents};
+use pegboard::wiring::{App, AppOptions, agents};
 use serde_json::{Map, Value, json};
 
 use super::serve::{shutdown_signal, supervisor};
@@ -24,6 +24,7 @@ use crate::cli::arguments::read_text;
 use crate::cli::{CliError, ExitReason, Globals, OutputFormat, print};
 use crate::paths::{self, ConfigSelection};
 use crate::run_with_telemetry_options;
+use crate::trust::TrustedConfiguration;
 use progress::{ProgressPrinter, ProgressVerbosity};
 use report::AgentRunReport;
 
@@ -64,10 +65,10 @@ impl RunArgs {
     pub(crate) fn run(self, globals: &Globals) -> Result<ExitCode, CliError> {
         let prompt = self.prompt()?;
         let selection = ConfigSelection::from_globals(globals)?;
-        let configuration = selection.read_required()?;
+        let configuration = selection.gate().admit(selection.inspect_required()?)?;
+        let (telemetry, settings) = (&configuration.get().telemetry, &configuration.get().settings);
         // Problems are printed as they happen.
-        let options =
-            TelemetryOptions::from_settings(&configuration.telemetry, &configuration.settings, "error");
+        let options = TelemetryOptions::from_settings(telemetry, settings, "error");
         run_with_telemetry_options(globals, options, async |telemetry| {
             self.answer(globals, telemetry, (configuration, &selection.project()), &prompt).await
         })
@@ -77,11 +78,11 @@ impl RunArgs {
         &self,
         globals: &Globals,
         telemetry: &Telemetry,
-        (mut read, project): (Configuration, &Path),
+        (mut read, project): (TrustedConfiguration, &Path),
         prompt: &str,
     ) -> Result<ExitCode, CliError> {
-        let chosen = self.choose(&mut read, project)?;
-        check_models(&chosen, &read)?;
+        let chosen = self.choose(read.get_mut(), project)?;
+        check_models(&chosen, read.get())?;
         let arguments = Self::arguments(globals, &chosen.agent, prompt)?;
         let servers = PoolOptions { supervisor: supervisor() };
         let options = AppOptions {
@@ -89,9 +90,7 @@ impl RunArgs {
             servers,
             ..AppOptions::default()
         };
-        let app = wiring::start(read, options, telemetry)
-            .await
-            .map_err(|error| CliError::configuration(error.to_string()))?;
+        let app = read.start(options, telemetry).await?;
         let code = ask(globals, &app, &chosen, arguments).await;
         // A signal skips the shutdown.
         tokio::select! {

@@ -7,13 +7,14 @@ use pegboard::config::{self, Configuration};
 use pegboard::gateway;
 use pegboard::json::RawJson;
 use pegboard::telemetry::Telemetry;
-use pegboard::wiring::{self, AppOptions};
+use pegboard::wiring::AppOptions;
 use serde_json::Value;
 
 use super::call::{describe, unknown};
 use crate::api_client::ApiClient;
 use crate::cli::spinner::Spinner;
 use crate::cli::{CliError, Globals, OutputFormat, print};
+use crate::trust::TrustedConfiguration;
 
 /// Arguments of `pegboard schema`.
 #[derive(Args)]
@@ -69,9 +70,8 @@ pub(super) fn print_config_schema(globals: &Globals) -> ExitCode {
 
 /// Prints the definitions of the gateway's own tools.
 pub(super) async fn print_meta_tools(globals: &Globals, telemetry: &Telemetry) -> Result<ExitCode, CliError> {
-    let app = Box::pin(wiring::start(Configuration::default(), AppOptions::default(), telemetry))
-        .await
-        .map_err(|error| CliError::configuration(error.to_string()))?;
+    let nothing = TrustedConfiguration::built_in(Configuration::default());
+    let app = nothing.start(AppOptions::default(), telemetry).await?;
     let tools: Value = gateway::meta_tools(&app.runtime).iter().map(RawJson::to_value).collect();
     Ok(print_schema(globals, &tools))
 }

@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
+use axum::Router;
 use clap::Args;
-use pegboard::config::Configuration;
 use pegboard::gateway::api::{self, Api, ApiScope, GatewayInfo};
 use pegboard::gateway::serve;
 use pegboard::providers::mcp::PoolOptions;
@@ -22,21 +22,24 @@ use pegboard::wire::http;
 use pegboard::wire::http::server::{
     DroppedNotifications, EventMemory, HttpServerOptions, NotificationLoss, ServerThreads,
 };
-use pegboard::wiring::{self, App, AppOptions};
+use pegboard::wiring::{App, AppOptions};
 use tokio::net::TcpSocket;
 
 use crate::cli::{CliError, Globals};
 use crate::onboarding::{self, FIRST_STEPS};
 use crate::paths::{self, ConfigSelection};
 use crate::run_with_telemetry_options;
+use crate::trust::TrustedConfiguration;
 use access::{AdmittedClients, server_options};
-use reload::{ConfigWatcher, ReloadSignal, WatchMode};
+use approval::{ReloadRequests, TerminalAnswers};
+use reload::{ConfigWatcher, ReloadSignal, ReloadTriggers, WatchMode};
 use server_reports::{ReportVerbosity, ServerReporter};
 #[cfg(unix)]
 use socket::LocalSocket;
 use stdio_client::StdioClient;
 
 pub(crate) mod access;
+mod approval;
 mod reload;
 mod server_reports;
 mod sigusr1;
@@ -100,14 +103,11 @@ impl ServeArgs {
             selection.clone(),
             if self.no_watch { WatchMode::Disabled } else { WatchMode::Enabled },
         );
-        let configuration = selection.read()?;
-        watcher.watch_references(&configuration);
-        paths::print_problems(&configuration);
-        let options = TelemetryOptions::from_settings(
-            &configuration.telemetry,
-            &configuration.settings,
-            DEFAULT_LOG_FILTER,
-        );
+        let configuration = selection.read_trusted()?;
+        watcher.started(&configuration);
+        paths::print_problems(configuration.get());
+        let (telemetry, settings) = (&configuration.get().telemetry, &configuration.get().settings);
+        let options = TelemetryOptions::from_settings(telemetry, settings, DEFAULT_LOG_FILTER);
         run_with_telemetry_options(globals, options, async |telemetry| {
             Box::pin(self.serve(globals, telemetry, configuration, watcher)).await
         })
@@ -117,29 +117,29 @@ impl ServeArgs {
         &self,
         globals: &Globals,
         telemetry: &Telemetry,
-        configuration: Configuration,
+        configuration: TrustedConfiguration,
         mut watcher: ConfigWatcher,
     ) -> Result<ExitCode, CliError> {
-        let signal = ReloadSignal::listen();
+        let (reload_route, triggers) = self.reload_triggers(globals);
         let state = paths::state_dir(globals.state.as_deref());
         let http = if self.stdio {
             None
         } else {
             let access = self.access(state.as_deref())?;
-            Some(HttpFront { port: self.reserve_port()?, access, settings: configuration.gateway.clone() })
+            let settings = configuration.get().gateway.clone();
+            Some(HttpFront { port: self.reserve_port()?, access, settings })
         };
-        let threads = ServerThreads::new(self.n_threads(&configuration.settings));
+        let threads = ServerThreads::new(self.n_threads(&configuration.get().settings));
         let servers = PoolOptions { supervisor: supervisor() };
         let options = AppOptions { state: state.clone(), servers, fallback: Some(onboarding::toolbox()) };
-        let app = wiring::start(configuration, options, telemetry)
-            .await
-            .map_err(|error| CliError::configuration(error.to_string()))?;
+        let app = configuration.start(options, telemetry).await?;
         let address = http.as_ref().map(|http| http.port.local_addr()).transpose();
         let address = address.map_err(|error| CliError::system(error.to_string()))?;
         let api = app.api(GatewayInfo {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             configuration: watcher.selection().paths(),
             addresses: address.iter().map(|address| format!("http://{address}/mcp")).collect(),
+            pending: watcher.pending().clone(),
         });
         // Opened before the port, so that commands find every gateway that clients can reach.
         let local_socket = open_local_socket(state.as_deref());
@@ -159,9 +159,9 @@ impl ServeArgs {
         let served = tokio::select! {
             served = until_shutdown(serving) => served,
             never = reports.follow() => match never {},
-            () = watcher.run(signal, &app, self.profile.as_deref(), telemetry) => Ok(()),
+            () = watcher.run(triggers, &app, self.profile.as_deref(), telemetry) => Ok(()),
             () = sigusr1::report_on_signal(&app, &threads) => Ok(()),
-            () = serve_local_api(&api, local_socket) => Ok(()),
+            () = serve_local_api(&api, local_socket, reload_route) => Ok(()),
         };
         let shutting_down = async {
             app.runtime.shut_down(GRACE).await;
@@ -177,6 +177,14 @@ impl ServeArgs {
         // Calls in flight were still served on their threads.
         drop(threads);
         served.map(|()| ExitCode::SUCCESS)
+    }
+
+    /// Returns the ways in which the user reloads the configuration, and the route of one of them.
+    fn reload_triggers(&self, globals: &Globals) -> (Router, ReloadTriggers) {
+        let (route, requests) = ReloadRequests::new();
+        let may_ask = !self.stdio && !globals.no_input;
+        let terminal = if may_ask { TerminalAnswers::detect() } else { TerminalAnswers::none() };
+        (route, ReloadTriggers { signal: ReloadSignal::listen(), requests, terminal })
     }
 
     /// Returns the number of threads: that of the option, of the configuration, or of the cores that this process may
@@ -280,11 +288,11 @@ pub(crate) fn open_local_socket(state: Option<&Path>) -> Option<LocalSocket> {
     opened.inspect_err(warn_without_socket).ok()
 }
 
-/// Serves the API on the local socket while it is polled. Never completes.
+/// Serves the API, and further routes, on the local socket while it is polled. Never completes.
 #[cfg(unix)]
-pub(crate) async fn serve_local_api(api: &Api, socket: Option<LocalSocket>) {
+pub(crate) async fn serve_local_api(api: &Api, socket: Option<LocalSocket>, more: Router) {
     if let Some(socket) = socket {
-        let routes = api::router(api, ApiScope::All, &HttpServerOptions::default());
+        let routes = api::router(api, ApiScope::All, &HttpServerOptions::default()).merge(more);
         match socket.serve(routes).await {}
     }
     std::future::pending::<()>().await;
@@ -307,7 +315,7 @@ pub(crate) fn open_local_socket(_state: Option<&Path>) -> Option<LocalSocket> {
 
 /// There is no local socket on this platform.
 #[cfg(not(unix))]
-pub(crate) async fn serve_local_api(_api: &Api, _socket: Option<LocalSocket>) {
+pub(crate) async fn serve_local_api(_api: &Api, _socket: Option<LocalSocket>, _more: Router) {
     std::future::pending::<()>().await;
 }
 

@@ -115,6 +115,19 @@ fn text(found: &Value, servers: &[ServerView]) -> String {
             let _ = writeln!(text, "    help: {}", one_line(hint, 200));
         }
     }
+    for change in found["pending"].as_array().into_iter().flatten() {
+        let _ = writeln!(
+            text,
+            "{:<8} {} ({}): {}",
+            "waiting",
+            word(&change["entry"]),
+            word(&change["reason"]),
+            word(&change["action"])
+        );
+    }
+    if found["pending"].as_array().is_some_and(|changes| !changes.is_empty()) {
+        let _ = writeln!(text, "         help: approve with pegboard reload");
+    }
     let calls = &found["calls"];
     let _ = writeln!(
         text,

@@ -46,7 +46,7 @@ impl ValidateArgs {
         let project = selection.project();
         let mut reports = Vec::new();
         if self.files.is_empty() {
-            let read = match selection.read_required() {
+            let read = match selection.inspect_required() {
                 read @ (Ok(_) | Err(ConfigurationError::Invalid { .. })) => read,
                 Err(error) => return Err(error.into()),
             };
@@ -69,7 +69,7 @@ impl ValidateArgs {
         under: &str,
     ) -> Result<ExitCode, CliError> {
         let configurations: Vec<Configuration> = if self.files.is_empty() {
-            vec![selection.read()?]
+            vec![selection.inspect()?]
         } else {
             let read = |file: &PathBuf| selection.read_source(file).map_err(load_error);
             self.files.iter().map(read).collect::<Result<_, _>>()?
@@ -96,6 +96,7 @@ fn is_absent(error: &ConfigurationError) -> bool {
         | ConfigurationError::NoSuchServer { .. } => true,
         ConfigurationError::IsDirectory { .. }
         | ConfigurationError::Unreadable { .. }
+        | ConfigurationError::UnsafeFile { .. }
         | ConfigurationError::TooLarge { .. }
         | ConfigurationError::NotUtf8 { .. }
         | ConfigurationError::Empty { .. }

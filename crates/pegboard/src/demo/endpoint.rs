@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 
+use axum::Router;
 use pegboard::gateway::api::{self, ApiScope, GatewayInfo};
 use pegboard::gateway::serve;
 use pegboard::settings::gateway::GatewaySettings;
@@ -66,8 +67,8 @@ impl DemoEndpoint {
     ) -> Result<(), CliError> {
         let api = app.api(GatewayInfo {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            configuration: Vec::new(),
             addresses: vec![self.url()],
+            ..GatewayInfo::default()
         });
         let options = server_options(self.address, &GatewaySettings::default());
         let application = access.restrict(&options, |_| {
@@ -82,7 +83,7 @@ impl DemoEndpoint {
                 served.map_err(|error| CliError::system(error.to_string()))?;
             }
             () = shutdown_signal() => {}
-            () = serve_local_api(&api, local_socket) => {}
+            () = serve_local_api(&api, local_socket, Router::new()) => {}
         }
         app.runtime.shut_down(GRACE).await;
         Ok(())

@@ -57,7 +57,7 @@ fn bench(home: &TempDir, address: SocketAddr, arguments: &[&str]) -> Command {
     std::fs::write(home.path().join("pegboard.json"), configuration.to_string()).unwrap();
     let mut command = Command::new(pegboard);
     command
-        .arg("bench")
+        .args(["--trust", "bench"])
         .args(arguments)
         .arg("--json")
         .current_dir(home.path())

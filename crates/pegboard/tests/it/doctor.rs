@@ -23,6 +23,7 @@ fn write(home: &TempDir, name: &str, text: &str) {
 fn command(home: &TempDir, arguments: &[&str]) -> Command {
     let mut command = Command::new(PEGBOARD);
     command
+        .arg("--trust")
         .args(arguments)
         .current_dir(home.path().join("work"))
         .env_clear()

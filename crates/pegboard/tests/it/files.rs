@@ -3,4 +3,4 @@
 mod clients;
 mod imports;
 mod own;
-mod stage;
+pub(crate) mod stage;

@@ -12,3 +12,5 @@ mod sampling;
 mod serve;
 mod telemetry;
 mod tool_macro;
+#[cfg(unix)]
+mod trust;

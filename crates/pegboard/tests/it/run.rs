@@ -55,7 +55,7 @@ impl Stage {
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pegboard"));
         command
-            .arg("run")
+            .args(["--trust", "run"])
             .args(arguments)
             .current_dir(self.folder.path())
             .env("PEGBOARD_STATE", self.folder.path().join("state"))

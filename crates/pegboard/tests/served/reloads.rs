@@ -9,7 +9,9 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::time;
 
-use crate::harness::{Endpoint, TEST_TIMEOUT, TestEnvironment, call, listed_once, rewrite, text};
+use crate::harness::{
+    Endpoint, PROGRAM, TEST_TIMEOUT, TestEnvironment, call, listed_once, rewrite, testkit, text,
+};
 use crate::lifecycle::signal;
 
 fn of(servers: &Value) -> Value {
@@ -64,8 +66,10 @@ async fn a_reload_keeps_calls_and_clients() {
         environment.wait_for_event("goes dozes").await;
         let servers = json!({"stays": stays, "changes": changes("after"), "comes": environment.server("comes", &["y"])});
         rewrite(&file, &of(&servers));
+        endpoint.wait_for_line("Approve").await;
+        signal(&endpoint.child, Signal::HUP);
         let said = plain(&endpoint.wait_for_line("Reloaded").await, &environment);
-        insta::assert_snapshot!(said, @"Reloaded  /pegboard.json: + t/comes  - t/goes  ~ t/changes");
+        insta::assert_snapshot!(said, @"Reloaded  /pegboard.json: + t/comes  ~ t/changes");
         time::timeout(TEST_TIMEOUT, environment.wait_for_event("comes started")).await.unwrap();
         assert_eq!(names(&session, 3).await, ["stays__x", "changes__environment", "comes__y"]);
         assert_eq!(
@@ -201,4 +205,167 @@ async fn removing_a_service_from_one_toolbox_keeps_it_in_another() {
     let said = plain(&endpoint.wait_for_line("Reloaded").await, &environment);
     insta::assert_snapshot!(said, @"Reloaded  /pegboard.json: - one/people  ~ settings");
     assert_eq!(text(&call(&client, "people__user", json!({})).await), r#"{"name": "Ada"}"#);
+}
+
+/// Runs a command beside the gateway and returns its output.
+async fn run(environment: &TestEnvironment, arguments: &[&str]) -> String {
+    let output = environment.command(PROGRAM).args(arguments).output().await.unwrap();
+    let text = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap()).concat();
+    plain(&text, environment).replace(&testkit().display().to_string(), "testkit")
+}
+
+/// Changes of one server that wait for approval, with the reason.
+fn changes_of_programs(environment: &TestEnvironment) -> Vec<(&'static str, Value, &'static str)> {
+    let server = environment.server("s", &["environment"]);
+    let with = |key: &str, value: Value| {
+        let mut server = server.clone();
+        server[key] = value;
+        server
+    };
+    let folder = environment.folder().join("sub");
+    std::fs::create_dir_all(&folder).unwrap();
+    environment.write("more.env", "MORE=1\n");
+    let mut eager = environment.server("new", &["x"]);
+    eager["start"] = json!("eager");
+    vec![
+        ("s", with("command", json!(["/usr/bin/env", testkit()])), "changed command, arguments"),
+        ("s", with("args", environment.server("other", &["y"])["args"].clone()), "changed arguments"),
+        ("s", with("env", json!({"SAID_WHAT": "hello"})), "changed environment"),
+        ("s", with("envFile", json!("more.env")), "changed environment"),
+        ("s", with("cwd", json!(folder)), "changed folder"),
+        ("new", eager, "new"),
+    ]
+}
+
+#[tokio::test]
+async fn new_and_changed_programs_wait_for_approval() {
+    for (index, approval) in
+        [(0, "command"), (1, "signal"), (2, "command"), (3, "signal"), (4, "command"), (5, "signal")]
+    {
+        let environment = TestEnvironment::new();
+        let (name, entry, reason) = changes_of_programs(&environment).swap_remove(index);
+        let mut servers = json!({"s": environment.server("s", &["environment"]), "gone": environment.server("gone", &["x"])});
+        let (file, endpoint) = serving(&environment, &servers).await;
+        let (client, _) = endpoint.client(None, Era::Session).await;
+        names(&client, 2).await;
+        assert_eq!(environment.n_started(), 2);
+
+        servers[name] = entry;
+        servers["s"]["tools"] = json!({"environment": {"tags": ["changed"]}});
+        servers.as_object_mut().unwrap().remove("gone");
+        let mut configuration = of(&servers);
+        configuration["toolTimeout"] = json!("7s");
+        rewrite(&file, &configuration);
+        let said = endpoint.wait_for_line("Approve").await;
+        assert!(said.contains("- t/gone"), "everything else is reloaded: {said}");
+        assert!(said.contains("~ settings"), "everything else is reloaded: {said}");
+        assert!(said.contains(&format!("Waiting  t/{name} ({reason}): ")), "{said}");
+        environment.wait_for_event("gone gone").await;
+        // The old form is still in use.
+        assert_eq!(text(&call(&client, "s__environment", json!({})).await), "{}");
+        let status = run(&environment, &["status", "-o", "text"]).await;
+        assert!(status.contains(&format!("waiting  t/{name} ({reason})")), "{status}");
+        assert!(status.contains("approve with pegboard reload"), "{status}");
+        let doctor = run(&environment, &["--config", "pegboard.json", "doctor", "--no-start"]).await;
+        assert!(doctor.contains(&format!("t/{name} waits for approval ({reason})")), "{doctor}");
+        assert!(doctor.contains("pegboard reload"), "{doctor}");
+        assert_eq!(environment.n_started(), 2, "{reason}: nothing was started");
+
+        if approval == "signal" {
+            signal(&endpoint.child, Signal::HUP);
+        } else {
+            let said = run(&environment, &["reload", "-o", "text"]).await;
+            assert!(said.contains(&format!("Approved  t/{name} ({reason})")), "{said}");
+        }
+        endpoint.wait_for_line("Reloaded").await;
+        environment.wait_for_one_of(&["s started", "new started", "other started"]).await;
+        let status = run(&environment, &["status", "-o", "text"]).await;
+        assert!(!status.contains("waiting"), "{status}");
+    }
+}
+
+#[tokio::test]
+async fn a_change_that_is_taken_back_no_longer_waits() {
+    let environment = TestEnvironment::new();
+    let servers = json!({"s": environment.server("s", &["x"])});
+    let (file, endpoint) = serving(&environment, &servers).await;
+    let mut changed = servers.clone();
+    changed["evil"] = json!({"command": "/bin/sh", "args": ["-c", "exit 1"], "start": "eager"});
+    rewrite(&file, &of(&changed));
+    insta::assert_snapshot!(plain(&endpoint.wait_for_line("Approve").await, &environment), @"
+    Reloaded  /pegboard.json: no changes
+    Waiting  t/evil (new): /bin/sh -c 'exit 1'
+    Approve with pegboard reload
+    ");
+    insta::assert_snapshot!(run(&environment, &["status", "--json"]).await.split("\"pending\"").last().unwrap(), @r#"
+    : [
+        {
+          "entry": "t/evil",
+          "reason": "new",
+          "action": "/bin/sh -c 'exit 1'",
+          "file": "/pegboard.json"
+        }
+      ]
+    }
+    "#);
+    rewrite(&file, &of(&servers));
+    endpoint.wait_for_line("Reloaded").await;
+    assert!(!run(&environment, &["status", "-o", "text"]).await.contains("waiting"));
+    insta::assert_snapshot!(run(&environment, &["reload", "-o", "text"]).await, @"Reloaded  no changes");
+}
+
+#[tokio::test]
+async fn what_the_user_adds_with_a_command_is_started() {
+    let environment = TestEnvironment::new();
+    let (_, endpoint) = serving(&environment, &json!({"s": environment.server("s", &["x"])})).await;
+    let server = environment.server("mine", &["y"]);
+    let mut arguments = vec!["--config", "pegboard.json", "add", "mine", "-b", "t", "--"];
+    arguments.push(server["command"].as_str().unwrap());
+    arguments.extend(server["args"].as_array().unwrap().iter().map(|word| word.as_str().unwrap()));
+    let said = run(&environment, &arguments).await;
+    assert!(said.contains("Added server mine"), "{said}");
+    let said = endpoint.wait_for_line("Reloaded").await;
+    assert!(said.contains("+ t/mine"), "{said}");
+    environment.wait_for_event("mine started").await;
+}
+
+#[tokio::test]
+async fn requests_of_project_files_wait_for_trust() {
+    let environment = TestEnvironment::new();
+    let service = Recorder::start([CannedResponse::json("{}")]).await;
+    let file =
+        environment.write("pegboard.json", &of(&json!({"s": environment.server("s", &["x"])})).to_string());
+    run(&environment, &["trust"]).await;
+    let mut command = environment.command(PROGRAM);
+    command.args(["serve", "--http", "127.0.0.1:0", "--profile", "flat"]);
+    let endpoint = Endpoint::start(command).await;
+    let mut configuration = of(&json!({"s": environment.server("s", &["x"])}));
+    let ask = json!({"description": "Asks", "method": "GET", "url": service.url("/"), "headers": {"X-Key": "${HOME}"}});
+    configuration["toolboxes"]["t"]["restTools"] = json!({"ask": ask});
+    configuration["toolboxes"]["t"]["mcpServers"]["hub"] = json!({"url": service.url("/mcp")});
+    configuration["toolboxes"]["t"]["chains"] = json!({"c": {"steps": [{"tool": "s/x"}]}});
+    rewrite(&file, &configuration);
+    let said = endpoint.wait_for_line("Approve").await;
+    assert!(said.contains("Waiting  t/ask (new): GET "), "{said}");
+    assert!(said.contains("Waiting  t/hub (new): "), "{said}");
+    assert!(said.contains("+ t/chain"), "chains use what is there: {said}");
+    run(&environment, &["reload"]).await;
+    let said = endpoint.wait_for_line("Reloaded").await;
+    assert!(said.contains("+ t/rest"), "{said}");
+    let listed = run(&environment, &["trust", "--list"]).await;
+    assert!(listed.contains("t/ask") && listed.contains("t/hub"), "an approval is remembered: {listed}");
+}
+
+#[tokio::test]
+async fn a_reload_needs_a_local_socket() {
+    let environment = TestEnvironment::new();
+    let (_, endpoint) = serving(&environment, &json!({"s": environment.server("s", &["x"])})).await;
+    let url = format!("http://{}/api/reload", endpoint.address);
+    let response =
+        reqwest::Client::new().post(url).header("content-type", "application/json").body("{}").send();
+    assert_eq!(response.await.unwrap().status(), 404);
+    insta::assert_snapshot!(run(&TestEnvironment::new(), &["reload"]).await, @"
+    error[not_running]: no gateway is running
+      help: start one with `pegboard serve`
+    ");
 }

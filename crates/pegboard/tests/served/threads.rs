@@ -159,6 +159,8 @@ async fn a_replaced_server_is_seen_by_clients_of_all_threads() {
         assert_eq!(text(&call(client, "s__x", json!({})).await), "s/x {}");
     }
     rewrite(&environment.folder().join("pegboard.json"), &configuration(&environment, &["x", "y"]));
+    endpoint.wait_for_line("Approve").await;
+    signal(&endpoint.child, Signal::HUP);
     endpoint.wait_for_line("Reloaded").await;
     for client in &clients {
         assert_eq!(text(&call(client, "s__y", json!({})).await), "s/y {}");

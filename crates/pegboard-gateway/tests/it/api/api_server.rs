@@ -188,6 +188,7 @@ pub(super) fn api_for(runtime: &Runtime) -> Api {
         version: "1.2.3".to_owned(),
         configuration: vec![PathBuf::from("/etc/pegboard.yaml")],
         addresses: vec!["http://127.0.0.1:7332/mcp".to_owned()],
+        ..GatewayInfo::default()
     };
     Api::new(info).runtime(runtime)
 }

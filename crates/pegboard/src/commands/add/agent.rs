@@ -39,7 +39,7 @@ impl AddAgentArgs {
             ));
         }
         file.document.append(&list_path, &json!(path))?;
-        let edited = self.destination.target.finish(&file)?;
+        let edited = self.destination.target.finish(globals, &file)?;
         let text = format!("Added agent {path}: {}", edited.place());
         let document =
             json!({"name": path, "section": "agents", "toolbox": toolbox.as_deref().unwrap_or("default")});

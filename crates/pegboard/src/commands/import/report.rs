@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use pegboard::config::ConfigurationError;
 use pegboard::config::import::{Import, ImportItem, ImportOutcome, ImportSource, Takeover};
+use pegboard::config::trust::ActionTarget;
 use pegboard::telemetry::write_stderr;
 use serde_json::{Value, json};
 
@@ -19,6 +20,8 @@ pub(crate) struct ImportReport {
     pub(super) edited: Option<EditedFile>,
     /// Clients' files with Pegboard in place of their servers.
     pub(super) taken: Vec<Takeover>,
+    /// New entries of project files that are not trusted.
+    pub(super) untrusted: Vec<ActionTarget>,
     pub(super) is_dry_run: bool,
 }
 
@@ -98,6 +101,7 @@ impl ImportReport {
             "sources": sources.sources.iter().enumerate().map(of_source).collect::<Value>(),
             "parts": items.iter().map(of_item).collect::<Value>(),
             "unreadable": sources.unread.iter().map(of_unread).collect::<Value>(),
+            "untrusted": self.untrusted.iter().map(|target| json!(target.to_string())).collect::<Value>(),
             "takenOver": self.taken.iter().map(of_taken).collect::<Value>(),
         })
     }
@@ -176,6 +180,14 @@ impl ImportReport {
             remarks.push(format!(
                 "{} also sets {settings}, which was not imported",
                 display_path(&source.inventory.path)
+            ));
+        }
+        if let (false, Some(edited)) = (self.untrusted.is_empty(), &self.edited) {
+            let names: Vec<String> = self.untrusted.iter().map(ActionTarget::to_string).collect();
+            remarks.push(format!(
+                "Not trusted yet, since files of this project define them: {}. Review them, then run: pegboard trust {}",
+                names.join(", "),
+                edited.place()
             ));
         }
         let undone: BTreeSet<&str> =

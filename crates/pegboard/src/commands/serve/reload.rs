@@ -8,13 +8,18 @@ use std::time::Duration;
 
 use pegboard::config::Configuration;
 use pegboard::config::source::MAX_BYTES;
+use pegboard::config::trust::{ApprovedConfiguration, HeldChange, TrustStore};
+use pegboard::gateway::api::{PendingChange, PendingChanges};
 use pegboard::telemetry::{Telemetry, write_stderr};
 use pegboard::wire::descriptors;
 use pegboard::wiring::App;
 use tokio::time;
 
+use super::approval::{ReloadReply, ReloadRequests, TerminalAnswers};
 use crate::cli::CliError;
+use crate::cli::format::one_line;
 use crate::paths::{self, ConfigSelection};
+use crate::trust::TrustedConfiguration;
 
 /// Interval between checks of the files.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -22,6 +27,8 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// an editor may still be writing it.
 const SETTLE_INTERVAL: Duration = Duration::from_millis(100);
 const MAX_SETTLE_ROUNDS: usize = 20;
+/// Maximum length of a command line in the log.
+const MAX_CHARACTERS: usize = 2_000;
 
 /// Watching of configuration files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,13 +47,44 @@ pub(crate) struct ConfigWatcher {
     referenced: Vec<PathBuf>,
     /// Digests of the files when they were last read.
     digests: FileDigests,
+    /// Entries that the user has agreed to.
+    approved: ApprovedConfiguration,
+    /// Changes that wait for approval.
+    pending: PendingChanges,
+}
+
+/// Sources of requests to reload.
+pub(crate) struct ReloadTriggers {
+    /// SIGHUP.
+    pub(crate) signal: ReloadSignal,
+    /// Requests of commands.
+    pub(crate) requests: ReloadRequests,
+    /// Answers typed on the terminal.
+    pub(crate) terminal: TerminalAnswers,
+}
+
+/// Event that causes a reload.
+enum ReloadTrigger {
+    /// Files changed. The user has not agreed to the changes.
+    FilesChanged,
+    /// The user asked for a reload, and thereby agrees to the changes.
+    Requested(Option<ReloadReply>),
+}
+
+/// Result of a reload.
+pub(crate) struct ReloadOutcome {
+    /// Changes that were made.
+    pub(super) changes: String,
+    /// Changes among them that needed approval.
+    pub(super) approved: Vec<PendingChange>,
 }
 
 impl ConfigWatcher {
     /// Starts watching now.
     pub(crate) fn new(selection: ConfigSelection, mode: WatchMode) -> Self {
         let digests = FileDigests::new(&selection.candidates(), &[]);
-        Self { selection, mode, referenced: Vec::new(), digests }
+        let (approved, pending) = (ApprovedConfiguration::default(), PendingChanges::default());
+        Self { selection, mode, referenced: Vec::new(), digests, approved, pending }
     }
 
     /// Watched sources.
@@ -54,8 +92,18 @@ impl ConfigWatcher {
         &self.selection
     }
 
-    /// Also watches the files that a configuration refers to.
-    pub(crate) fn watch_references(&mut self, configuration: &Configuration) {
+    /// Changes that wait for approval.
+    pub(crate) fn pending(&self) -> &PendingChanges {
+        &self.pending
+    }
+
+    /// Sets the configuration that was started. Also watches the files that it refers to.
+    pub(crate) fn started(&mut self, configuration: &TrustedConfiguration) {
+        self.approved = ApprovedConfiguration::new(configuration.get());
+        self.watch_references(configuration.get());
+    }
+
+    fn watch_references(&mut self, configuration: &Configuration) {
         self.referenced.clone_from(&configuration.watched);
         self.digests.referenced = digest(&self.referenced).unwrap_or_default();
     }
@@ -63,41 +111,90 @@ impl ConfigWatcher {
     /// Reloads the configuration on every change. Never completes.
     pub(crate) async fn run(
         &mut self,
-        mut signal: ReloadSignal,
+        mut triggers: ReloadTriggers,
         app: &App,
         served: Option<&str>,
         telemetry: &Telemetry,
     ) {
         loop {
-            self.wait_for_change(&mut signal).await;
+            let trigger = self.wait_for_trigger(&mut triggers).await;
             let files = self.selection.files();
-            let reloaded = match self.selection.read() {
-                Ok(configuration) => {
-                    paths::print_problems(&configuration);
-                    self.watch_references(&configuration);
-                    let reloaded = app.reload(configuration, served, telemetry).await;
-                    reloaded.map_err(|error| CliError::configuration(error.to_string()))
+            let is_agreed = matches!(trigger, ReloadTrigger::Requested(_));
+            let outcome = match self.reload(is_agreed, app, served, telemetry).await {
+                Ok(outcome) => {
+                    write_stderr(&format!("Reloaded  {files}: {}", outcome.changes));
+                    self.report_pending(&mut triggers.terminal);
+                    Ok(outcome)
                 }
-                Err(error) => Err(CliError::from(error)),
-            };
-            let then = match self.mode {
-                WatchMode::Enabled => "and it is reloaded",
-                WatchMode::Disabled => "and send SIGHUP again",
-            };
-            match reloaded {
-                Ok(changes) => write_stderr(&format!("Reloaded  {files}: {changes}")),
                 Err(failure) => {
-                    write_stderr(&format!(
-                        "{}\nKept  the previous configuration; fix {files}, {then}",
-                        failure.text()
-                    ));
+                    let then = match self.mode {
+                        WatchMode::Enabled => "and it is reloaded",
+                        WatchMode::Disabled => "and send SIGHUP again",
+                    };
+                    let text = failure.text();
+                    write_stderr(&format!("{text}\nKept  the previous configuration; fix {files}, {then}"));
+                    Err(failure)
                 }
+            };
+            if let ReloadTrigger::Requested(Some(reply)) = trigger {
+                // The command may have been interrupted.
+                let _ = reply.send(outcome);
             }
         }
     }
 
-    /// Waits for a change or a signal.
-    async fn wait_for_change(&mut self, signal: &mut ReloadSignal) {
+    /// Loads the files and switches to them. Changes that need approval are left out unless the user has agreed.
+    async fn reload(
+        &mut self,
+        is_agreed: bool,
+        app: &App,
+        served: Option<&str>,
+        telemetry: &Telemetry,
+    ) -> Result<ReloadOutcome, CliError> {
+        let mut configuration = self.selection.inspect()?;
+        paths::print_problems(&configuration);
+        self.watch_references(&configuration);
+        let changes = self.review(&configuration);
+        let (agreed, held) = if is_agreed { (changes, Vec::new()) } else { (Vec::new(), changes) };
+        self.approved.take_back(&mut configuration, &held);
+        let approved = self.approved.after(&configuration, &held);
+        let actions = configuration.actions.clone();
+        let changes = app.reload(configuration, served, telemetry).await;
+        let changes = changes.map_err(|error| CliError::configuration(error.to_string()))?.to_string();
+        self.approved = approved;
+        self.pending.replace(held.into_iter().map(pending_change).collect());
+        if is_agreed && let Err(failure) = self.selection.gate().remember(&actions) {
+            write_stderr(&format!(
+                "The project's files are not trusted after a restart: {}",
+                failure.summary()
+            ));
+        }
+        Ok(ReloadOutcome { changes, approved: agreed.into_iter().map(pending_change).collect() })
+    }
+
+    /// Returns the changes that need approval.
+    fn review(&self, configuration: &Configuration) -> Vec<HeldChange> {
+        let trusted = self.selection.gate().store().unwrap_or_else(|error| {
+            write_stderr(&format!("{error}"));
+            TrustStore::default()
+        });
+        self.approved.review(configuration, &|action| trusted.is_trusted(action))
+    }
+
+    /// Prints the changes that wait for approval.
+    fn report_pending(&self, terminal: &mut TerminalAnswers) {
+        let pending = self.pending.list();
+        for PendingChange { entry, reason, action, .. } in &pending {
+            let (entry, action) = (one_line(entry, MAX_CHARACTERS), one_line(action, MAX_CHARACTERS));
+            write_stderr(&format!("Waiting  {entry} ({reason}): {action}"));
+        }
+        if !pending.is_empty() {
+            write_stderr(terminal.invite());
+        }
+    }
+
+    /// Waits for a change, or for a request of the user.
+    async fn wait_for_trigger(&mut self, triggers: &mut ReloadTriggers) -> ReloadTrigger {
         let (mode, digests) = (self.mode, self.digests);
         let (own, referenced) = (self.selection.candidates(), self.referenced.clone());
         let change = async {
@@ -106,11 +203,24 @@ impl ConfigWatcher {
                 WatchMode::Disabled => std::future::pending().await,
             }
         };
-        self.digests = tokio::select! {
-            now = change => now,
-            () = signal.next() => FileDigests::new(&own, &referenced),
+        let is_waiting = !self.pending.list().is_empty();
+        let trigger = tokio::select! {
+            now = change => {
+                self.digests = now;
+                return ReloadTrigger::FilesChanged;
+            }
+            () = triggers.signal.next() => ReloadTrigger::Requested(None),
+            reply = triggers.requests.next() => ReloadTrigger::Requested(Some(reply)),
+            () = triggers.terminal.agreed(), if is_waiting => ReloadTrigger::Requested(None),
         };
+        self.digests = FileDigests::new(&own, &referenced);
+        trigger
     }
+}
+
+fn pending_change(held: HeldChange) -> PendingChange {
+    let HeldChange { target, reason, summary, file } = held;
+    PendingChange { entry: target.to_string(), reason: reason.to_string(), action: summary, file }
 }
 
 /// Digests of file contents.

@@ -269,7 +269,7 @@ fn settings_a_client_does_not_support_are_skipped() {
 #[test]
 fn expanded_servers_are_written_to_the_file_of_a_client() {
     let stage = Stage::with("pegboard.yaml", OURS);
-    assert_snapshot!(stage.run("export --to cursor --expand --write"), @"
+    assert_snapshot!(stage.run("--trust export --to cursor --expand --write"), @"
     Connected Cursor: ~/.cursor/mcp.json (files, wiki, dev-files)
     (stderr) chat was skipped: Cursor does not support WebSocket servers
     home was skipped: Cursor cannot express a default for the variable HOME_OF_IT
@@ -531,7 +531,7 @@ toolboxes:
     let stage = Stage::with("pegboard.yaml", text);
     stage.write("~/.cursor/mcp.json", r#"{"mcpServers": {"x": {"command": "mine"}}}"#);
     stage.run("connect cursor");
-    assert_snapshot!(stage.run("export --to cursor --expand --write"), @"
+    assert_snapshot!(stage.run("--trust export --to cursor --expand --write"), @"
     Connected Cursor: ~/.cursor/mcp.json (x, two-x, x-2)
     (stderr) safe was skipped: Cursor cannot express toolsDenied
     Replaced x in ~/.cursor/mcp.json

@@ -66,6 +66,7 @@ fn servers_of_all_clients_are_merged_into_one_file() {
        5 |     "my files": {"command": "npx", "args": ["-y", "files-server", "."], "d…
          |     ^^^^^^^^^^ server renamed to my-files: names may contain letters, digits, '-' and '_'
     pegboard.yaml contains plaintext keys: gh (headers.Authorization). Keep it out of version control, or replace them with ${NAME} and set the variable
+    Not trusted yet, since files of this project define them: gh, keyed. Review them, then run: pegboard trust pegboard.yaml
     Next: pegboard ls   or   pegboard connect CLIENT
     "#);
     assert_snapshot!(stage.without_paths(&stage.read("pegboard.yaml")), @r#"
@@ -202,6 +203,7 @@ fn json_output_has_the_same_report() {
         }
       ],
       "unreadable": [],
+      "untrusted": [],
       "takenOver": []
     }
     "#);
@@ -210,7 +212,7 @@ fn json_output_has_the_same_report() {
 #[test]
 fn a_takeover_lasts_until_the_files_are_restored() {
     let stage = three_clients();
-    assert_snapshot!(stage.run("import --take-over -q"), @"
+    assert_snapshot!(stage.run("--trust import --take-over -q"), @"
     SOURCE  NAME      KIND
     vscode  gh        http   new
     vscode  asks      stdio  skipped: servers.asks.args[0]: only an editor can resolve this reference
@@ -374,6 +376,7 @@ fn queues_toolboxes_and_inputs_are_imported_too() {
     theirs/pegboard.yaml  dev/a  stdio  new
     1 source: 2 new → pegboard.yaml
     (stderr) theirs/pegboard.yaml also sets toolTimeout, which was not imported
+    Not trusted yet, since files of this project define them: ping, dev/a. Review them, then run: pegboard trust pegboard.yaml
     Next: pegboard ls   or   pegboard connect CLIENT
     ");
     assert_snapshot!(below_heading(&stage), @"
@@ -417,6 +420,7 @@ fn an_unreadable_file_does_not_stop_the_import() {
          |                      ^ Invalid JSON in config file: Expected value after colon in object property
     1 error: this file was not loaded
     pegboard.yaml contains plaintext keys: gh (headers.Authorization). Keep it out of version control, or replace them with ${NAME} and set the variable
+    Not trusted yet, since files of this project define them: gh, keyed. Review them, then run: pegboard trust pegboard.yaml
     Next: pegboard ls   or   pegboard connect CLIENT
     "#);
     assert_snapshot!(stage.run("import cursor"), @r#"

@@ -1,0 +1,362 @@
+//! Actions of a configuration file: the programs that it starts and the requests that it sends.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use pegboard_core::fingerprint::Fingerprint;
+use pegboard_core::settings::openapi::OpenApiSettings;
+use serde_json::{Map, Value as Json};
+
+use super::FileOrigin;
+use crate::inventory::command_line;
+use crate::read::field_names;
+use crate::redact::redact_value;
+use crate::section::EntrySection;
+use crate::settings::{McpServerSettings, RestToolSettings};
+use crate::source::SourceText;
+use crate::to_json::to_json;
+use crate::tree::{Node, Span, Value};
+
+/// Toolbox of the sections at the root.
+const DEFAULT_TOOLBOX: &str = "default";
+/// Settings of entries that do not affect what is started or where requests go.
+const HARMLESS_SETTINGS: [&str; 17] = [
+    "description",
+    "disabled",
+    "enabled",
+    "exclude",
+    "healthInterval",
+    "healthProbe",
+    "idleStop",
+    "include",
+    "includeMethods",
+    "maxBytes",
+    "pagination",
+    "rename",
+    "retry",
+    "shared",
+    "startTimeout",
+    "streaming",
+    "tagFilter",
+];
+
+/// One thing that a file causes: a program that is started, or requests that are sent.
+///
+/// ```
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("pegboard.yaml");
+/// std::fs::write(&path, "mcpServers: {notes: {command: notes-server, env: {KEY: s3}, toolsDenied: [drop]}}")?;
+/// let configuration = pegboard_config::load(&path, &|_| None)?;
+/// let action = &configuration.actions[0];
+/// assert_eq!(action.target.to_string(), "notes");
+/// assert_eq!(action.summary, "notes-server (env KEY)");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileAction {
+    /// File that causes it, in the canonical form of its directory. Links are kept: relative paths in a linked
+    /// file start at the link.
+    pub file: PathBuf,
+    /// The way in which the file was found.
+    pub origin: FileOrigin,
+    /// The part of the file.
+    pub target: ActionTarget,
+    /// Kind of action.
+    pub kind: ActionKind,
+    /// Description without secrets: the command line, or the URL.
+    pub summary: String,
+    /// Digest of everything that decides what is started or sent.
+    pub digest: String,
+}
+
+/// Kind of an action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ActionKind {
+    /// A program is started.
+    Program,
+    /// Requests are sent, possibly with secrets.
+    Request,
+    /// Chains and agents, which use other tools.
+    Composition,
+}
+
+/// The part of a file that causes an action.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ActionTarget {
+    /// A server, service or tool.
+    Entry {
+        /// Toolbox of the entry.
+        toolbox: String,
+        /// Section of the entry.
+        section: EntrySection,
+        /// Name of the entry.
+        name: String,
+    },
+    /// A model provider.
+    ModelProvider(String),
+    /// The collector of traces.
+    Telemetry,
+    /// All chains and agents.
+    Composition,
+}
+
+impl ActionTarget {
+    /// Returns the target for an entry.
+    pub(crate) fn entry(toolbox: &str, section: EntrySection, name: &str) -> Self {
+        Self::Entry { toolbox: toolbox.to_owned(), section, name: name.to_owned() }
+    }
+}
+
+impl ActionTarget {
+    /// Returns the section and name. The toolbox does not matter, and may be chosen on the command line.
+    fn identity(&self) -> [&str; 2] {
+        match self {
+            Self::Entry { section, name, .. } => [section.key(), name],
+            Self::ModelProvider(name) => ["providers", name],
+            Self::Telemetry => ["telemetry", ""],
+            Self::Composition => ["chains and agents", ""],
+        }
+    }
+}
+
+/// Shows the name that commands accept.
+impl fmt::Display for ActionTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Entry { toolbox, name, .. } if toolbox == DEFAULT_TOOLBOX => f.write_str(name),
+            Self::Entry { toolbox, name, .. } => write!(f, "{toolbox}/{name}"),
+            Self::ModelProvider(name) => write!(f, "provider {name}"),
+            Self::Telemetry => f.write_str("telemetry"),
+            Self::Composition => f.write_str("chains and agents"),
+        }
+    }
+}
+
+/// The actions of one file, before its env files are known.
+#[derive(Default)]
+pub(crate) struct FileActions(Vec<(FileAction, Option<Span>)>);
+
+impl FileActions {
+    /// Adds the actions of another file.
+    pub(crate) fn extend(&mut self, others: Self) {
+        self.0.extend(others.0);
+    }
+
+    /// Returns the actions. `env_files` are the digests of env files by the location of their name: their
+    /// contents decide on the environment of a program.
+    pub(crate) fn finish(self, env_files: &[(Span, String)]) -> Vec<FileAction> {
+        let finish = |(mut action, env_file): (FileAction, Option<Span>)| {
+            if let Some((_, content)) = env_files.iter().find(|(span, _)| Some(*span) == env_file) {
+                let mut fingerprint = Fingerprint::default();
+                fingerprint.add_all([&action.digest, content]);
+                action.digest = fingerprint.finish();
+            }
+            action
+        };
+        self.0.into_iter().map(finish).collect()
+    }
+}
+
+/// Lists the actions of a file in the native format, in file order.
+pub(crate) fn actions_of(root: &Node, text: &SourceText, origin: FileOrigin) -> FileActions {
+    let mut builder = ActionBuilder { file: file_key(&text.path), origin, actions: FileActions::default() };
+    builder.add_entries(root, DEFAULT_TOOLBOX);
+    for toolbox in root.get("toolboxes").and_then(Node::entries).unwrap_or_default() {
+        builder.add_entries(&toolbox.value, &toolbox.key);
+    }
+    for provider in root.get("providers").and_then(Node::entries).unwrap_or_default() {
+        let (value, target) = (to_json(&provider.value), ActionTarget::ModelProvider(provider.key.clone()));
+        let url = ["baseUrl", "type"].iter().find_map(|key| value[*key].as_str()).unwrap_or("default URL");
+        let summary = shown(&redact_value(&Json::from(url), &["baseUrl"]));
+        builder.add((target, ActionKind::Request), summary, &value, None);
+    }
+    if let Some(endpoint) = root.get("telemetry").and_then(|telemetry| telemetry.get("otlpEndpoint")) {
+        let value = to_json(endpoint);
+        let summary = shown(&redact_value(&value, &["url"]));
+        builder.add((ActionTarget::Telemetry, ActionKind::Request), summary, &value, None);
+    }
+    builder.add_composition(root);
+    builder.actions
+}
+
+/// Returns the path that identifies a file: absolute, with links resolved in its directory but not in its name.
+pub(crate) fn file_key(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    match (path.parent().map(Path::canonicalize), path.file_name()) {
+        (Some(Ok(folder)), Some(name)) => folder.join(name),
+        _ => path,
+    }
+}
+
+struct ActionBuilder {
+    file: PathBuf,
+    origin: FileOrigin,
+    actions: FileActions,
+}
+
+impl ActionBuilder {
+    fn add_entries(&mut self, parent: &Node, toolbox: &str) {
+        let entries =
+            |section: EntrySection| parent.get(section.key()).and_then(Node::entries).unwrap_or_default();
+        for entry in entries(EntrySection::Servers) {
+            let value = to_json(&entry.value);
+            let env_file = entry.value.get("envFile").map(|file| file.span);
+            let (kind, summary) = describe_server(&value);
+            let target = (ActionTarget::entry(toolbox, EntrySection::Servers, &entry.key), kind);
+            self.add_entry(target, summary, (&value, field_names::<McpServerSettings>()), env_file);
+        }
+        for entry in entries(EntrySection::OpenApiServices) {
+            let value = to_json(&entry.value);
+            let target = (
+                ActionTarget::entry(toolbox, EntrySection::OpenApiServices, &entry.key),
+                ActionKind::Request,
+            );
+            let summary = describe_request(&value, &["baseUrl", "spec"]);
+            self.add_entry(target, summary, (&value, field_names::<OpenApiSettings>()), None);
+        }
+        for entry in entries(EntrySection::RestTools) {
+            let value = to_json(&entry.value);
+            let target =
+                (ActionTarget::entry(toolbox, EntrySection::RestTools, &entry.key), ActionKind::Request);
+            let method = value["method"].as_str().unwrap_or("GET").to_uppercase();
+            let summary = format!("{method} {}", describe_request(&value, &["url"]));
+            self.add_entry(target, summary, (&value, field_names::<RestToolSettings>()), None);
+        }
+    }
+
+    /// Adds the action of an entry, unless it is disabled or changes nothing that matters.
+    fn add_entry(
+        &mut self,
+        target: (ActionTarget, ActionKind),
+        summary: String,
+        (value, fields): (&Json, &[&str]),
+        env_file: Option<Span>,
+    ) {
+        if value["enabled"] == Json::Bool(false) || value["disabled"] == Json::Bool(true) {
+            return;
+        }
+        let is_kept = |key: &str| fields.contains(&key) && !HARMLESS_SETTINGS.contains(&key);
+        let entries = value.as_object().into_iter().flatten();
+        let mut kept: Map<String, Json> = entries
+            .filter(|(key, _)| is_kept(key))
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect();
+        // An entry of another file may be disabled there.
+        if value["enabled"] == Json::Bool(true) || value["disabled"] == Json::Bool(false) {
+            kept.insert("enabled".to_owned(), Json::Bool(true));
+        }
+        if !kept.is_empty() {
+            self.add(target, summary, &Json::Object(kept), env_file);
+        }
+    }
+
+    /// Adds chains and agents as one action. They run nothing but tools and models of the configuration, so
+    /// their contents do not matter.
+    fn add_composition(&mut self, root: &Node) {
+        let toolboxes = root.get("toolboxes").and_then(Node::entries).unwrap_or_default();
+        let parents = || std::iter::once(root).chain(toolboxes.iter().map(|toolbox| &toolbox.value));
+        let mut names: Vec<String> = Vec::new();
+        for chains in parents().filter_map(|parent| parent.get("chains")) {
+            names.extend(chains.entries().unwrap_or_default().iter().map(|chain| chain.key.clone()));
+        }
+        for agents in parents().filter_map(|parent| parent.get("agents")) {
+            match &agents.value {
+                Value::List(items) => names.extend(items.iter().map(|item| shown(&to_json(item)))),
+                Value::Text(name) => names.push(name.clone()),
+                Value::Null | Value::Bool(_) | Value::Number(_) | Value::Map(_) => {}
+            }
+        }
+        if !names.is_empty() {
+            let target = (ActionTarget::Composition, ActionKind::Composition);
+            self.add(target, names.join(", "), &Json::Null, None);
+        }
+    }
+
+    fn add(
+        &mut self,
+        (target, kind): (ActionTarget, ActionKind),
+        summary: String,
+        value: &Json,
+        env_file: Option<Span>,
+    ) {
+        let mut fingerprint = Fingerprint::default();
+        fingerprint.add_all(target.identity());
+        fingerprint.add(canonical(value));
+        let (file, digest) = (self.file.clone(), fingerprint.finish());
+        self.actions
+            .0
+            .push((FileAction { file, origin: self.origin, target, kind, summary, digest }, env_file));
+    }
+}
+
+/// Returns the text of a value with sorted keys, so that the order in the file does not matter.
+fn canonical(value: &Json) -> String {
+    match value {
+        Json::Object(entries) => {
+            let mut entries: Vec<(&String, &Json)> = entries.iter().collect();
+            entries.sort_by_key(|(key, _)| *key);
+            let entries = entries
+                .iter()
+                .map(|(key, value)| format!("{}:{}", Json::from(key.as_str()), canonical(value)));
+            format!("{{{}}}", entries.collect::<Vec<_>>().join(","))
+        }
+        Json::Array(items) => format!("[{}]", items.iter().map(canonical).collect::<Vec<_>>().join(",")),
+        Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) => value.to_string(),
+    }
+}
+
+/// Returns the kind of a server and its command line or URL. An entry may change only a part of another.
+fn describe_server(value: &Json) -> (ActionKind, String) {
+    let redacted = redact_value(value, &[EntrySection::Servers.key()]);
+    let has = |key: &str| !value[key].is_null();
+    if has("url") || (has("headers") && !has("command")) {
+        return (ActionKind::Request, describe_request(value, &["url"]));
+    }
+    let mut summary = quoted(&command_line(&redacted));
+    if let Some(folder) = value["cwd"].as_str() {
+        summary = format!("{summary} (in {folder})");
+    }
+    let mut variables: Vec<String> =
+        ["env", "environment"].iter().flat_map(|key| keys(&value[*key])).collect();
+    if let Some(file) = value["envFile"].as_str() {
+        variables.push(format!("from {file}"));
+    }
+    variables.extend(value["passEnv"].as_array().into_iter().flatten().map(shown));
+    if !variables.is_empty() {
+        summary = format!("{summary} (env {})", variables.join(", "));
+    }
+    let is_start = has("command") || has("args") || !variables.is_empty() || has("cwd");
+    (ActionKind::Program, if is_start { summary.trim().to_owned() } else { "enabled".to_owned() })
+}
+
+/// Returns the URL of an entry and the names of the credentials that are sent there.
+fn describe_request(value: &Json, urls: &[&str]) -> String {
+    let redacted = redact_value(value, &[]);
+    let url = urls.iter().find_map(|key| redacted[*key].as_str()).unwrap_or_default().to_owned();
+    let credentials: Vec<String> =
+        ["headers", "credentials"].iter().flat_map(|key| keys(&value[*key])).collect();
+    if credentials.is_empty() {
+        url
+    } else {
+        format!("{url} (sends {})", credentials.join(", ")).trim().to_owned()
+    }
+}
+
+fn keys(value: &Json) -> Vec<String> {
+    value.as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect()
+}
+
+/// Returns a text without quotes, and any other value as JSON.
+fn shown(value: &Json) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// Joins the words of a command line. Words with spaces are quoted, so that they can be told apart.
+fn quoted(words: &[String]) -> String {
+    let is_plain =
+        |word: &str| !word.is_empty() && !word.contains(|each: char| each.is_whitespace() || each == '\'');
+    let quote = |word: &String| {
+        if is_plain(word) { word.clone() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+    };
+    words.iter().map(quote).collect::<Vec<_>>().join(" ")
+}

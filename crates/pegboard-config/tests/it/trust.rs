@@ -1,0 +1,173 @@
+//! Actions of files, changes that wait for approval, and the record of trusted files.
+
+use std::path::Path;
+
+use pegboard_config::trust::{
+    ApprovedConfiguration, FileAction, FileOrigin, HeldChange, TrustError, TrustStore,
+};
+use pegboard_config::{Configuration, Layers, SourceSelection, load_layers};
+use serde_json::{Value, json};
+
+/// Loads a file with this content.
+fn load(path: &Path, origin: FileOrigin, content: &Value) -> Configuration {
+    std::fs::write(path, content.to_string()).unwrap();
+    let folder = path.parent().unwrap();
+    let layers = Layers::new(folder).part_from(origin, path, SourceSelection::default());
+    load_layers(&layers, &|_| None).unwrap()
+}
+
+/// Returns the changes from one content to another that need approval, and what is left after they are taken back.
+fn review(
+    origin: FileOrigin,
+    before: &Value,
+    after: &Value,
+    is_trusted: bool,
+) -> (Vec<HeldChange>, Configuration) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pegboard.json");
+    let approved = ApprovedConfiguration::new(&load(&path, origin, before));
+    let mut configuration = load(&path, origin, after);
+    let held = approved.review(&configuration, &|_| is_trusted);
+    approved.take_back(&mut configuration, &held);
+    let next = approved.after(&configuration, &held);
+    let again = load(&path, origin, after);
+    assert_eq!(next.review(&again, &|_| is_trusted), held, "a change waits until it is approved");
+    let reverted = next.review(&load(&path, origin, before), &|_| is_trusted);
+    assert!(held.is_empty() || reverted.is_empty(), "the old form is approved: {reverted:?}");
+    (held, configuration)
+}
+
+fn servers(server: &Value) -> Value {
+    json!({"mcpServers": {"s": server}})
+}
+
+#[test]
+fn programs_wait_for_approval_wherever_they_are() {
+    let program = json!({"command": "a", "args": ["b"], "env": {"C": "d"}});
+    let with = |key: &str, value: Value| {
+        let mut program = program.clone();
+        program[key] = value;
+        servers(&program)
+    };
+    let before = servers(&program);
+    let off = with("enabled", json!(false));
+    let url = servers(&json!({"url": "https://example.com/mcp"}));
+    for (before, after, reason) in [
+        (&before, &before, None),
+        (&before, &with("toolsDenied", json!(["x"])), None),
+        (&before, &with("startTimeout", json!("5s")), None),
+        (&before, &with("start", json!("eager")), None),
+        (&before, &json!({"mcpServers": {}}), None),
+        (&before, &off, None),
+        (&before, &with("command", json!(["a", "b"])), Some("changed arguments")),
+        (&before, &with("command", json!("other")), Some("changed command")),
+        (&before, &with("args", json!(["b", "c"])), Some("changed arguments")),
+        (&before, &with("env", json!({"C": "e"})), Some("changed environment")),
+        (&before, &with("cwd", json!("/srv")), Some("changed folder")),
+        (&json!({"mcpServers": {}}), &before, Some("new")),
+        (
+            &json!({"toolTimeout": "7s"}),
+            &json!({"toolboxes": {"t": {"mcpServers": {"s": program}}}}),
+            Some("new"),
+        ),
+        (&off, &before, Some("changed transport")),
+        (&url, &before, Some("changed transport")),
+    ] {
+        for origin in [FileOrigin::Named, FileOrigin::User, FileOrigin::Project] {
+            let (held, _) = review(origin, before, after, false);
+            let reasons: Vec<String> = held.iter().map(|change| change.reason.to_string()).collect();
+            assert_eq!(reasons.first().map(String::as_str), reason, "{origin:?}: {before} to {after}");
+            let (held, _) = review(origin, before, after, true);
+            assert_eq!(held, [], "what the user has allowed needs no approval: {after}");
+        }
+    }
+}
+
+#[test]
+fn requests_wait_only_in_project_files() {
+    let before = json!({"mcpServers": {"s": {"command": "a"}}});
+    for (section, entry) in [
+        ("mcpServers", json!({"url": "https://example.com/mcp"})),
+        ("restTools", json!({"description": "R", "method": "GET", "url": "https://example.com/"})),
+        ("openapiSpecs", json!({"spec": "https://example.com/openapi.json"})),
+        ("providers", json!({"type": "openai-compatible", "baseUrl": "https://example.com"})),
+    ] {
+        let mut after = before.clone();
+        after[section]["new"] = entry;
+        for (origin, is_held) in
+            [(FileOrigin::Named, false), (FileOrigin::User, false), (FileOrigin::Project, true)]
+        {
+            let (held, configuration) = review(origin, &before, &after, false);
+            assert_eq!(!held.is_empty(), is_held, "{origin:?} {section}");
+            let toolbox = &configuration.toolboxes["default"];
+            let n_entries = toolbox.servers.len() + toolbox.rest_tools.len() + configuration.providers.len();
+            assert_eq!(n_entries, if is_held { 1 } else { 2 }, "{origin:?} {section}");
+        }
+    }
+}
+
+#[test]
+fn an_environment_from_other_files_waits_too() {
+    for (entry, file) in [
+        (json!({"command": "a", "envFile": "more.env"}), "more.env"),
+        (json!({"command": "a", "env": {"KEY": "${file:key}"}}), "key"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pegboard.json");
+        std::fs::write(folder.path().join(file), "A=1").unwrap();
+        let approved = ApprovedConfiguration::new(&load(&path, FileOrigin::Named, &servers(&entry)));
+        std::fs::write(folder.path().join(file), "A=2").unwrap();
+        let held = approved.review(&load(&path, FileOrigin::Named, &servers(&entry)), &|_| false);
+        assert_eq!(held[0].reason.to_string(), "changed environment", "{file}");
+    }
+}
+
+/// Actions of numbered files.
+fn actions(folder: &Path, n_files: usize, n_actions: usize) -> Vec<FileAction> {
+    let path = folder.join("pegboard.json");
+    let action = load(&path, FileOrigin::Project, &servers(&json!({"command": "a"}))).actions.remove(0);
+    let numbers = (0..n_files).flat_map(|file| (0..n_actions).map(move |number| (file, number)));
+    let action = |(file, number): (usize, usize)| FileAction {
+        file: folder.join(format!("{file}.json")),
+        digest: format!("{file}-{number}"),
+        ..action.clone()
+    };
+    numbers.map(action).collect()
+}
+
+#[test]
+fn the_record_of_trusted_files_is_limited() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let files = actions(folder.path(), 1_001, 1);
+    TrustStore::trust(&state, &files).unwrap();
+    let store = TrustStore::open(&state, None).unwrap();
+    assert_eq!(
+        (store.files().len(), store.is_trusted(&files[0]), store.is_trusted(&files[1])),
+        (1_000, false, true)
+    );
+
+    let many = actions(folder.path(), 1, 2_001);
+    assert!(matches!(TrustStore::trust(&state, &many), Err(TrustError::TooManyActions { .. })));
+    TrustStore::trust(&state, &many[..2_000]).unwrap();
+    TrustStore::trust_more(&state, &many[2_000..]).unwrap();
+    let store = TrustStore::open(&state, None).unwrap();
+    assert_eq!((store.is_trusted(&many[0]), store.is_trusted(&many[2_000])), (false, true));
+}
+
+#[test]
+fn writers_of_the_record_do_not_lose_each_others_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let files = actions(folder.path(), 16, 1);
+    std::thread::scope(|scope| {
+        for file in &files {
+            scope.spawn(|| TrustStore::trust_more(&state, std::slice::from_ref(file)).unwrap());
+        }
+    });
+    let store = TrustStore::open(&state, None).unwrap();
+    assert!(files.iter().all(|file| store.is_trusted(file)));
+    let revoked = TrustStore::revoke(&state, &[files[3].file.clone()]).unwrap();
+    assert_eq!(revoked, [files[3].file.clone()]);
+    assert!(!TrustStore::open(&state, None).unwrap().is_trusted(&files[3]));
+}
