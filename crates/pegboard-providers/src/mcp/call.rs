@@ -130,6 +130,20 @@ impl Drop for LivenessProbeGuard<'_> {
 }
 
 impl AttemptError {
+    /// Classifies the failure of a request that the server may not have accepted.
+    fn of_first_round(failure: RequestError, era: Era) -> Self {
+        match failure {
+            RequestError::Transport(TransportError::Status { status: 404, .. }) if era == Era::Session => {
+                Self::NotDelivered { reason: CloseReason::SessionExpired }
+            }
+            RequestError::Transport(TransportError::Status { status: 400, .. }) if era == Era::Session => {
+                Self::Rejected(failure)
+            }
+            RequestError::Transport(TransportError::Unreachable { what }) => Self::Unreachable { why: what },
+            failure => Self::Failed(failure),
+        }
+    }
+
     /// Returns `true` if the connection was lost while the server may have been executing the call.
     fn is_connection_loss(&self) -> bool {
         matches!(
@@ -262,22 +276,10 @@ impl ServerHandle {
             {
                 continue;
             }
-            let result = match answered {
-                Err(RequestError::Transport(TransportError::Status { status: 404, .. }))
-                    if round == 0 && client.era() == Era::Session =>
-                {
-                    return Err(AttemptError::NotDelivered { reason: CloseReason::SessionExpired });
-                }
-                Err(failure @ RequestError::Transport(TransportError::Status { status: 400, .. }))
-                    if round == 0 && client.era() == Era::Session =>
-                {
-                    return Err(AttemptError::Rejected(failure));
-                }
-                Err(RequestError::Transport(TransportError::Unreachable { what })) if round == 0 => {
-                    return Err(AttemptError::Unreachable { why: what });
-                }
-                result => result.map_err(AttemptError::Failed)?,
-            };
+            let result = answered.map_err(|failure| match round {
+                0 => AttemptError::of_first_round(failure, client.era()),
+                _ => AttemptError::Failed(failure),
+            })?;
             if !result.is_object() {
                 return Err(AttemptError::Final(self.invalid_result("it is not an object")));
             }
