@@ -104,13 +104,12 @@ where
     let invalid = || io::Error::from(io::ErrorKind::InvalidData);
     let (method, rest) = request.line.split_once(' ').ok_or_else(invalid)?;
     let target = rest.split_once(' ').ok_or_else(invalid)?.0;
-    let (authority, path) = match method {
-        "CONNECT" => (target, None),
-        _ => {
-            let target = target.strip_prefix("http://").ok_or_else(invalid)?;
-            let path = target.find('/').ok_or_else(invalid)?;
-            (&target[..path], Some(&target[path..]))
-        }
+    let (authority, path) = if method == "CONNECT" {
+        (target, None)
+    } else {
+        let target = target.strip_prefix("http://").ok_or_else(invalid)?;
+        let path = target.find('/').ok_or_else(invalid)?;
+        (&target[..path], Some(&target[path..]))
     };
     let port = authority.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).ok_or_else(invalid)?;
     let mut server = TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], port))).await?;

@@ -17,6 +17,7 @@ mod lifecycle;
 mod load;
 mod openapi;
 mod reloads;
+mod remote;
 mod rest;
 mod tasks;
 mod threads;
