@@ -11,7 +11,10 @@ pub mod hostile_text;
 #[cfg(unix)]
 pub mod measure;
 pub mod model_server;
+pub mod proxy;
 pub mod recorder;
+pub mod remote_server;
 #[cfg(unix)]
 pub mod scripted_server;
 pub mod serve;
+pub mod tls;

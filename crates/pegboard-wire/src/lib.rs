@@ -87,6 +87,7 @@ mod pending_request;
 pub mod server;
 mod state_signer;
 pub mod stdio;
+mod trust;
 pub mod websocket;
 
 pub use connection::{

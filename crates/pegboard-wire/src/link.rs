@@ -146,8 +146,14 @@ pub enum TransportError {
         /// Description of the failure.
         what: String,
     },
+    /// The certificate of the peer cannot be verified, so that nothing was sent.
+    #[error("{what}")]
+    Untrusted {
+        /// Description of the problem.
+        what: String,
+    },
     /// The peer answered with an HTTP status and no JSON-RPC message.
-    #[error("the server answered with HTTP status {status}")]
+    #[error("the server answered with HTTP status {status}{}", status_note(*status))]
     Status {
         /// The HTTP status code.
         status: u16,
@@ -181,6 +187,15 @@ impl TransportError {
     /// Creates a protocol violation error.
     pub fn protocol(what: impl fmt::Display) -> Self {
         Self::Protocol { what: what.to_string() }
+    }
+}
+
+/// Returns the meaning of a status that servers of MCP do not use themselves.
+fn status_note(status: u16) -> &'static str {
+    match status {
+        300..=399 => ": only one redirect, and only on the same origin, is followed",
+        407 => ": the proxy requires a user and password in its URL",
+        _ => "",
     }
 }
 

@@ -410,7 +410,9 @@ impl ServerHandle {
                     live.request_close(CloseReason::NeedsLogin { fix });
                     return CallError::AuthRequired { reason };
                 }
-                if let TransportError::Status { status: 400..=499, .. } = error {
+                if let TransportError::Status { status: 400..=499, .. } | TransportError::Untrusted { .. } =
+                    error
+                {
                     let reason = format!("MCP server '{name}' did not accept the {noun}: {error}");
                     return CallError::ServerUnavailable { reason };
                 }
@@ -422,6 +424,7 @@ impl ServerHandle {
                     TransportError::Closed
                     | TransportError::Failed { .. }
                     | TransportError::Unreachable { .. }
+                    | TransportError::Untrusted { .. }
                     | TransportError::Status { .. } => format!("failed before it responded: {error}"),
                 };
                 CallError::Transport { reason: format!("MCP server '{name}' {problem}{note}") }

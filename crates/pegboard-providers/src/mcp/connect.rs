@@ -129,6 +129,13 @@ impl From<TransportError> for ConnectorError {
             TransportError::Failed { .. } | TransportError::Unreachable { .. } => {
                 "Check that the server is running and that its URL is correct."
             }
+            TransportError::Untrusted { .. } => {
+                "Fix the certificate of the server, or the trusted certificates."
+            }
+            TransportError::Status { status: 300..=399, .. } => {
+                "Set its `url` to the address that it redirects to."
+            }
+            TransportError::Status { status: 407, .. } => "Set the proxy as http://user:password@host:port.",
             TransportError::Status { .. } => "Check the URL and the server's log.",
             TransportError::Protocol { .. } => "Check that it is an MCP server.",
         };

@@ -16,6 +16,7 @@ use pegboard_core::settings::model::ModelProviderSettings;
 use pegboard_core::text::clipped;
 use pegboard_wire::http::client::LazyHttpClient;
 use pegboard_wire::http::sse::{SseDecoder, SseEvent};
+use pegboard_wire::link::TransportError;
 use reqwest::{Response, Url};
 use tokio::time;
 
@@ -146,7 +147,7 @@ impl ModelEndpoint {
         let model_error = |kind, reason: String| ModelError::new(model.clone(), kind, reason);
         let client = self
             .http
-            .get(CONNECT_TIMEOUT)
+            .get(&self.url, CONNECT_TIMEOUT)
             .map_err(|error| model_error(ModelErrorKind::Unreachable, error.to_string()))?;
         let request = client
             .post(self.url.clone())
@@ -178,6 +179,9 @@ impl ModelEndpoint {
     /// Formats a network error in one line, without the URL, which may contain a secret.
     fn network_error(&self, what: &str, error: reqwest::Error) -> String {
         let error = error.without_url();
+        if let Some(untrusted) = TransportError::untrusted(&error) {
+            return format!("{what}: {untrusted}");
+        }
         let mut cause: &dyn Error = &error;
         while let Some(deeper) = cause.source() {
             cause = deeper;

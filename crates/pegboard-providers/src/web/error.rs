@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use pegboard_core::error::{CallError, ToolError};
+use pegboard_wire::link::TransportError;
 use reqwest::Url;
 
 use super::address::AddressPolicyError;
@@ -157,7 +158,8 @@ pub(super) fn network_error(base: &Url, error: reqwest::Error) -> WebError {
         let Some(deeper) = cause.source() else { break };
         cause = deeper;
     }
-    let (origin, problem) = (origin(base), cause.to_string());
+    let untrusted = TransportError::untrusted(&error).map(|error| error.to_string());
+    let (origin, problem) = (origin(base), untrusted.unwrap_or_else(|| cause.to_string()));
     if is_unsent {
         WebError::Unreachable { origin, problem }
     } else {

@@ -8,6 +8,7 @@
 
 pub(crate) mod call;
 pub(crate) mod endpoint;
+mod general;
 mod listen;
 mod pool;
 pub(crate) mod resend;
@@ -35,7 +36,7 @@ use crate::http::headers::{self, MirroredHeaders};
 use crate::link::{CAPACITY, CLOSE_TIMEOUT, CancelRequest, Letter, Link, LinkKind, TransportError};
 use crate::message::Message;
 
-pub use endpoint::LazyHttpClient;
+pub use general::LazyHttpClient;
 
 /// Maximum number of requests in flight; more wait for a permit.
 const MAX_IN_FLIGHT: usize = 1_000;

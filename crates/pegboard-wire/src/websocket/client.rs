@@ -1,6 +1,7 @@
 //! WebSocket client.
 
 use std::future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,12 +9,14 @@ use futures_util::{SinkExt, StreamExt};
 use http::HeaderMap;
 use http::header::{HeaderValue, SEC_WEBSOCKET_PROTOCOL, WWW_AUTHENTICATE};
 use reqwest::Url;
+use rustls::ClientConfig;
+use rustls_platform_verifier::ConfigVerifierExt;
 use tokio::time;
-use tokio_tungstenite::connect_async_with_config;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::handshake::client::Response;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{self, Utf8Bytes};
+use tokio_tungstenite::{Connector, connect_async_tls_with_config};
 
 use crate::link::{InputLimits, Link, TransportError, link};
 use crate::websocket::pump::pump;
@@ -32,7 +35,7 @@ pub async fn connect(url: &Url, headers: HeaderMap, limits: InputLimits) -> Resu
         .max_message_size(Some(limits.max_bytes))
         .max_frame_size(Some(limits.max_bytes));
     // Without Nagle's algorithm: small messages go out at once.
-    let connecting = Box::pin(connect_async_with_config(request, Some(config), true));
+    let connecting = Box::pin(connect_async_tls_with_config(request, Some(config), true, connector(url)?));
     let (socket, _response) = match time::timeout(CONNECT_TIMEOUT, connecting).await {
         Ok(connected) => connected.map_err(|error| transport_error(error, limits))?,
         Err(_elapsed) => {
@@ -47,6 +50,17 @@ pub async fn connect(url: &Url, headers: HeaderMap, limits: InputLimits) -> Resu
     let (link, port) = link();
     tokio::spawn(pump(socket, port, limits));
     Ok(link)
+}
+
+/// Returns the TLS settings for a `wss://` URL: certificates are verified as those of HTTPS servers.
+fn connector(url: &Url) -> Result<Option<Connector>, TransportError> {
+    if url.scheme() != "wss" {
+        return Ok(None);
+    }
+    let config = ClientConfig::with_platform_verifier().map_err(|error| {
+        TransportError::untrusted(&error).unwrap_or_else(|| TransportError::failed(error))
+    })?;
+    Ok(Some(Connector::Rustls(Arc::new(config))))
 }
 
 type WebSocketResult = Result<tungstenite::Message, tungstenite::Error>;
@@ -81,7 +95,7 @@ fn transport_error(error: tungstenite::Error, limits: InputLimits) -> TransportE
         }
         tungstenite::Error::Protocol(problem) => TransportError::protocol(problem),
         tungstenite::Error::Utf8(problem) => TransportError::protocol(problem),
-        other => TransportError::failed(other),
+        other => TransportError::untrusted(&other).unwrap_or_else(|| TransportError::failed(other)),
     }
 }
 

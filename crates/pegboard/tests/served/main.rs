@@ -18,6 +18,7 @@ mod load;
 mod openapi;
 mod other_users;
 mod reloads;
+mod remote;
 mod rest;
 mod state;
 mod tasks;

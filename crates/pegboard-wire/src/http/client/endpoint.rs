@@ -1,7 +1,7 @@
 //! An HTTP endpoint: sending requests, and reading responses within limits.
 
 use std::borrow::Cow;
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -13,25 +13,20 @@ use http::header::{
 };
 use http::{Method, Request, StatusCode, Uri};
 use http_body_util::Full;
-use hyper_util::client::proxy::matcher::Matcher;
 use percent_encoding::percent_decode_str;
-use reqwest::{Client, Url, redirect, retry};
+use reqwest::{Client, Url};
 use tokio::time;
 
 use crate::http::body::{BodyBuffer, BodyTooLarge};
 use crate::http::client::HttpOptions;
-use crate::http::client::pool::{
-    ConnectionPool, IDLE_TIMEOUT, KEEP_ALIVE, NO_ANSWER, UNREACHABLE, describe, network_error,
-};
+use crate::http::client::general::{AGENT, direct_origin, request_error};
+use crate::http::client::pool::ConnectionPool;
 use crate::http::client::resend::ResendSafety;
 use crate::http::client::response::HttpResponse;
 use crate::http::headers::LAST_EVENT_ID;
 use crate::http::sse::{EventTooLarge, SseDecoder, SseEvent};
 use crate::link::{InputLimits, TransportError, too_large};
 use crate::message::{Frame, InvalidMessage, Message};
-
-/// Identifies this client to servers.
-const AGENT: &str = concat!("pegboard/", env!("CARGO_PKG_VERSION"));
 
 /// Time limit for the server to accept a message that has no response.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -82,47 +77,6 @@ enum RequestSender {
     General(Client),
 }
 
-/// The general HTTP client, created on first use: loading the certificates of the system takes a while.
-/// Clones share it.
-#[derive(Clone, Debug, Default)]
-pub struct LazyHttpClient(Arc<OnceLock<Result<Client, TransportError>>>);
-
-impl LazyHttpClient {
-    /// Returns the client, which follows no redirects and retries no requests. The timeout counts if this
-    /// creates it.
-    pub fn get(&self, connect_timeout: Duration) -> Result<Client, TransportError> {
-        self.0.get_or_init(|| client(connect_timeout)).clone()
-    }
-}
-
-/// Creates an HTTP client that follows no redirects and retries no requests.
-pub(crate) fn client(connect_timeout: Duration) -> Result<Client, TransportError> {
-    Client::builder()
-        .user_agent(AGENT)
-        .redirect(redirect::Policy::none())
-        .retry(retry::never())
-        .referer(false)
-        .tcp_nodelay(true)
-        .tcp_keepalive(KEEP_ALIVE)
-        .http2_keep_alive_interval(KEEP_ALIVE)
-        .pool_idle_timeout(IDLE_TIMEOUT)
-        .connect_timeout(connect_timeout)
-        .build()
-        .map_err(|error| network_error("cannot create an HTTP client", &error.without_url()))
-}
-
-/// The proxies of the environment, as the general client sees them.
-static PROXIES: LazyLock<Matcher> = LazyLock::new(Matcher::from_env);
-
-/// Returns the origin of a URL that is reached by plain HTTP without a proxy.
-fn direct_origin(url: &Url) -> Option<Uri> {
-    if url.scheme() != "http" {
-        return None;
-    }
-    let origin: Uri = url.origin().ascii_serialization().parse().ok()?;
-    PROXIES.intercept(&origin).is_none().then_some(origin)
-}
-
 impl HttpEndpoint {
     pub(crate) fn new(options: HttpOptions) -> Result<Self, TransportError> {
         let HttpOptions { url, headers: given, max_body, max_depth, connect_timeout, client } = options;
@@ -139,7 +93,7 @@ impl HttpEndpoint {
             let pool = Arc::new(ConnectionPool::new(origin, connect_timeout));
             RequestSender::Pooled { pool, target: origin_form(&url)? }
         } else {
-            RequestSender::General(client.get(connect_timeout)?)
+            RequestSender::General(client.get(&url, connect_timeout)?)
         };
         let mut post_headers = headers.clone();
         post_headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -304,7 +258,7 @@ impl HttpEndpoint {
             }
             sent => sent,
         };
-        response.map(HttpResponse::General).map_err(request_error)
+        HttpResponse::general(response.map_err(|error| request_error(&url, error))?)
     }
 
     /// Closes idle connections after a violation of the protocol.
@@ -473,17 +427,4 @@ fn basic_credentials(url: &Url) -> Option<HeaderValue> {
     let mut value = HeaderValue::from_str(&format!("Basic {encoded}")).ok()?;
     value.set_sensitive(true);
     Some(value)
-}
-
-fn request_error(error: reqwest::Error) -> TransportError {
-    let is_unreachable = error.is_connect();
-    let error = error.without_url();
-    if is_unreachable {
-        return TransportError::Unreachable { what: describe(UNREACHABLE, &error) };
-    }
-    network_error(NO_ANSWER, &error)
-}
-
-pub(super) fn body_error(error: reqwest::Error) -> TransportError {
-    network_error("the response was cut off", &error.without_url())
 }

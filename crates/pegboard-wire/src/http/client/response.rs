@@ -8,7 +8,8 @@ use http::header::CONTENT_ENCODING;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use tokio::time;
 
-use super::endpoint::{DRAIN_TIMEOUT, MAX_DRAINED_BYTES, body_error};
+use super::endpoint::{DRAIN_TIMEOUT, MAX_DRAINED_BYTES};
+use super::general::body_error;
 use super::pool::{PooledBody, network_error};
 use crate::link::TransportError;
 
@@ -69,15 +70,22 @@ impl BodyDecoder {
 impl HttpResponse {
     /// Wraps a response on a pooled connection.
     pub(super) fn pooled(response: Response<PooledBody>) -> Result<Self, TransportError> {
-        let coding = response.headers().get(CONTENT_ENCODING).map(HeaderValue::as_bytes);
-        let is = |coding: &[u8], name: &str| coding.eq_ignore_ascii_case(name.as_bytes());
-        let decoder = match coding {
+        let decoder = match response.headers().get(CONTENT_ENCODING).map(HeaderValue::as_bytes) {
             None => None,
-            Some(coding) if is(coding, "identity") => None,
-            Some(coding) if is(coding, "gzip") || is(coding, "x-gzip") => Some(Box::default()),
-            Some(_) => return Err(TransportError::protocol("the response has an unknown content encoding")),
+            Some(coding) if is_coding(coding, "identity") => None,
+            Some(coding) if is_coding(coding, "gzip") || is_coding(coding, "x-gzip") => Some(Box::default()),
+            Some(_) => return Err(unknown_coding()),
         };
         Ok(Self::Pooled { response, decoder })
+    }
+
+    /// Wraps a response of the general client, which removes the header of an encoding that it decodes.
+    pub(super) fn general(response: reqwest::Response) -> Result<Self, TransportError> {
+        match response.headers().get(CONTENT_ENCODING).map(HeaderValue::as_bytes) {
+            None => Ok(Self::General(response)),
+            Some(coding) if is_coding(coding, "identity") => Ok(Self::General(response)),
+            Some(_) => Err(unknown_coding()),
+        }
     }
 
     pub(crate) fn status(&self) -> StatusCode {
@@ -127,4 +135,12 @@ impl HttpResponse {
         };
         let _ = time::timeout(DRAIN_TIMEOUT, reading).await;
     }
+}
+
+fn is_coding(coding: &[u8], name: &str) -> bool {
+    coding.eq_ignore_ascii_case(name.as_bytes())
+}
+
+fn unknown_coding() -> TransportError {
+    TransportError::protocol("the response has an unknown content encoding")
 }
