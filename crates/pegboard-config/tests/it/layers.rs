@@ -471,6 +471,7 @@ fn every_setting_has_a_source() {
     queues.slow.concurrent = 2    PEGBOARD__QUEUES__SLOW__CONCURRENT
     autoOpen = "stateless"    built-in
     start = "eager"    user/pegboard.toml:2:9
+    listTimeout = "10s"    built-in
     toolNameMaxLength = 64    built-in
     tracePayloads = false    built-in
     traceMCP = false    built-in

@@ -566,7 +566,7 @@ async fn a_file_that_cannot_be_used_is_left_alone_and_replaced_by_memory() {
             "newer",
             |path| {
                 drop(Database::open(path).unwrap());
-                Connection::open(path).unwrap().pragma_update(None, "user_version", 6).unwrap();
+                Connection::open(path).unwrap().pragma_update(None, "user_version", 1_000).unwrap();
                 None
             },
             "written by a newer version of Pegboard",

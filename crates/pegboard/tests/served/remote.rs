@@ -83,6 +83,7 @@ impl Network {
         let server = json!({"type": kind, "url": url, "headers": headers});
         self.environment.write("pegboard.json", &json!({"mcpServers": {"s": server}}).to_string());
         let mut command = self.environment.command(PROGRAM);
+        command.arg("--trust");
         for variable in NETWORK_VARIABLES {
             command.env_remove(variable);
         }

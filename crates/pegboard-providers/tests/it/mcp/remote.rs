@@ -191,7 +191,9 @@ async fn a_tool_is_not_said_to_have_run_after_a_refused_connection() {
         let address = far.spawn(serving).await.unwrap();
         let server = provider(Arc::new(WithEra(era, http(&format!("http://{address}/mcp")))));
         server.open().await.unwrap();
-        far.shutdown_background();
+        // Afterwards all its sockets are closed.
+        let shutting_down = move || far.shutdown_timeout(std::time::Duration::from_secs(10));
+        tokio::task::spawn_blocking(shutting_down).await.unwrap();
         while tokio::net::TcpStream::connect(&address).await.is_ok() {
             tokio::task::yield_now().await;
         }

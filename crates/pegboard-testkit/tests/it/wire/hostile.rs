@@ -356,7 +356,7 @@ async fn only_one_allowed_host_and_allowed_origins_pass() {
     let url = serve_http(HttpServerOptions::default()).await;
     let address = url.trim_start_matches("http://").trim_end_matches("/mcp").to_owned();
     for (headers, status) in [
-        ("", "403"),
+        ("", "400"),
         ("host: localhost\r\nhost: evil.example\r\n", "400"),
         ("host: localhost\r\norigin: http://localhost\r\norigin: https://evil.example\r\n", "403"),
         ("host: LOCALHOST:80\r\n", "405"),
