@@ -30,7 +30,11 @@ const MAX_COMPRESSED: usize = 1024 * 1024;
 /// another origin.
 pub fn router(away: &str) -> Router {
     let server = ServiceServer::new(Arc::new(RemoteService));
-    let options = HttpServerOptions { allowed_hosts: vec!["*".to_owned()], ..HttpServerOptions::default() };
+    let options = HttpServerOptions {
+        allowed_hosts: ["localhost", "mcp.test"].map(str::to_owned).to_vec(),
+        allows_addresses: true,
+        ..HttpServerOptions::default()
+    };
     let serve = |era: Era| http::server::endpoint(server.clone().serving_only(era), options.clone());
     let both = || http::server::endpoint(server.clone(), options.clone());
     let redirect = |status: StatusCode, location: &str| {
