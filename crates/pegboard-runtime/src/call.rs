@@ -7,14 +7,13 @@ use pegboard_core::call::{Call, CallContext, CallHandle, CallResult};
 use pegboard_core::error::CallError;
 use pegboard_core::output::Output;
 use pegboard_core::text::clipped;
-use tokio::time;
 use tracing::Instrument;
 
 use crate::caller::Caller;
 use crate::catalogue::CatalogueTool;
 use crate::event::{CallInfo, RuntimeEvent};
 use crate::optree::OpTree;
-use crate::pipeline::{Layer, start_limit};
+use crate::pipeline::Layer;
 use crate::runtime::ResolvedTool;
 use active::ActiveCall;
 use admit::admit;
@@ -99,6 +98,7 @@ impl CallBuilder {
     async fn run(self) -> CallResult {
         let Self { caller, call, tool, parent, on_started } = self;
         let shared = Arc::clone(caller.shared());
+        shared.principals.observe(caller.owner());
         let found = tool.map_or_else(|| shared.resolve(&caller, &call), Ok);
         let record = CallRecord::begin(caller, parent, &call, found.as_ref().ok());
         let active_call = Arc::clone(&record.active_call);
@@ -158,7 +158,9 @@ async fn resolve_and_execute(
         Ok(found) => found,
         // The tool may belong to a server that has not listed its tools yet.
         Err(error) => {
-            let found = Box::pin(resolve_after_start(active_call, &call)).await.unwrap_or(Err(error))?;
+            let found = Box::pin(shared.resolve_after_start(active_call.caller(), &call))
+                .await
+                .unwrap_or(Err(error))?;
             rename_operation(active_call, &found.tool);
             found
         }
@@ -190,27 +192,6 @@ async fn resolve_and_execute(
         Box::pin(session_call.finish(&result)).await;
     }
     result
-}
-
-/// Resolves the tool after its server has started, within the time limit of the call. The start goes on without
-/// it.
-async fn resolve_after_start(
-    active_call: &ActiveCall,
-    call: &Call,
-) -> Option<Result<ResolvedTool, CallError>> {
-    let (caller, shared) = (active_call.caller(), active_call.caller().shared());
-    let starting = shared.resolve_after_opening(caller, call);
-    let Some(limit) = start_limit(shared, call) else { return starting.await };
-    time::timeout(limit, starting).await.unwrap_or_else(|_elapsed| {
-        let active_plan = shared.active_plan();
-        let server = active_plan.toolboxes.likely_server(&call.tool);
-        let server = match server.filter(|(_, server)| server.is_starting()) {
-            Some((name, _)) => format!("MCP server '{name}'"),
-            None => "a server that may have this tool".to_owned(),
-        };
-        let reason = format!("{server} is still starting. Call it again in a moment");
-        Some(Err(CallError::ServerUnavailable { reason }))
-    })
 }
 
 /// Updates the operation when the tool was resolved only after the call began.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use futures_util::future::{BoxFuture, FutureExt};
@@ -78,7 +79,6 @@ impl Visibility {
 
 impl Caller {
     pub(crate) fn new(shared: Arc<RuntimeShared>, options: CallerOptions) -> Self {
-        shared.principals.observe(&options.owner);
         // From the generator of the thread, without a system call.
         let instance_id = uuid::Builder::from_random_bytes(rand::random()).into_uuid();
         let (id, key) = match options.session_mode {
@@ -221,13 +221,18 @@ impl Caller {
     }
 
     /// Resolves a tool. If its name points to a server that has not listed its tools yet, the server is opened
-    /// first, as for a call.
-    pub async fn find_tool(&self, tool: &ToolRef) -> Result<Arc<CatalogueTool>, CallError> {
+    /// first, as for a call with this timeout, or with the configured one.
+    pub async fn find_tool(
+        &self,
+        tool: &ToolRef,
+        timeout: Option<Duration>,
+    ) -> Result<Arc<CatalogueTool>, CallError> {
         if let Ok(tool) = self.find_known_tool(tool) {
             return Ok(tool);
         }
-        let call = Call::new(tool.clone(), CallArguments::default());
-        match self.shared().resolve_after_opening(self, &call).await {
+        let mut call = Call::new(tool.clone(), CallArguments::default());
+        call.context.options.timeout = timeout;
+        match self.shared().resolve_after_start(self, &call).await {
             Some(found) => found.map(|found| found.tool),
             None => self.find_known_tool(tool),
         }
@@ -402,7 +407,7 @@ impl Invoker for Caller {
     }
 
     fn locate<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Arc<ToolEntry>, CallError>> {
-        async move { Ok(Arc::clone(&self.find_tool(&name.into()).await?.entry)) }.boxed()
+        async move { Ok(Arc::clone(&self.find_tool(&name.into(), None).await?.entry)) }.boxed()
     }
 
     fn start(&self, call: Call) -> CallHandle {

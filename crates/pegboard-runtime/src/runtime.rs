@@ -37,7 +37,7 @@ use crate::catalogue::{Catalogue, CatalogueTool, ServerListing, Snapshot};
 use crate::drain::DrainGuard;
 use crate::event::{EventBus, RuntimeEvent};
 use crate::outputs::OutputStorage;
-use crate::pipeline::{Pipeline, SingleFlight};
+use crate::pipeline::{Pipeline, SingleFlight, start_limit};
 use crate::queues::{QueueMap, Queues};
 use crate::sessions::SessionRegistry;
 use crate::spans::TracePropagator;
@@ -319,8 +319,40 @@ impl RuntimeShared {
         self.resolve_name(caller, name).ok().map(|(tool, _)| tool)
     }
 
+    /// Resolves the tool of a call after starting the server that its name points to, within the time limit of the
+    /// call; `None` if that cannot help. The start goes on without the call.
+    pub(crate) async fn resolve_after_start(
+        &self,
+        caller: &Caller,
+        call: &Call,
+    ) -> Option<Result<ResolvedTool, CallError>> {
+        let server = self.unlisted_server(caller, call);
+        let starting = self.resolve_after_opening(caller, call);
+        let limit = server.as_ref().and_then(|server| start_limit(self, call, server));
+        let (Some(server), Some(limit)) = (server, limit) else { return starting.await };
+        time::timeout(limit, starting).await.unwrap_or_else(|_elapsed| {
+            let reason =
+                format!("MCP server '{}' is still starting. Call it again in a moment", server.server);
+            Some(Err(CallError::ServerUnavailable { reason }))
+        })
+    }
+
+    /// Returns the server to which the tool of a call belongs, if it does not list the tool.
+    fn unlisted_server(&self, caller: &Caller, call: &Call) -> Option<ServerId> {
+        match &call.tool {
+            ToolRef::Id(ToolId { toolbox, server, .. }) => {
+                caller.check_access(toolbox, call.context.origin).ok()?;
+                Some(ServerId { toolbox: toolbox.clone(), server: server.clone() })
+            }
+            ToolRef::Name(name) => {
+                let snapshot = self.catalogue.load();
+                caller.with_names(|scope| snapshot.server_of(name, scope))
+            }
+        }
+    }
+
     /// Resolves the tool of a call after opening the server that its name points to; `None` if that cannot help.
-    pub(crate) async fn resolve_after_opening(
+    async fn resolve_after_opening(
         &self,
         caller: &Caller,
         call: &Call,
@@ -349,16 +381,7 @@ impl RuntimeShared {
         caller: &Caller,
         call: &Call,
     ) -> Option<Result<ResolvedTool, CallError>> {
-        let server = match &call.tool {
-            ToolRef::Id(ToolId { toolbox, server, .. }) => {
-                caller.check_access(toolbox, call.context.origin).ok()?;
-                ServerId { toolbox: toolbox.clone(), server: server.clone() }
-            }
-            ToolRef::Name(name) => {
-                let snapshot = self.catalogue.load();
-                caller.with_names(|scope| snapshot.server_of(name, scope))?
-            }
-        };
+        let server = self.unlisted_server(caller, call)?;
         match toolboxes.open_server(&server).await {
             Ok(true) => {
                 self.refresh();

@@ -8,7 +8,6 @@ use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream;
 use indexmap::IndexMap;
-use pegboard_core::call::ToolRef;
 use pegboard_core::error::{CallError, NotFound};
 use pegboard_core::id::{ServerName, ToolboxName};
 use pegboard_core::owner::OwnerScope;
@@ -329,19 +328,6 @@ impl Toolboxes {
         failed.collect()
     }
 
-    /// Returns the server to which a tool probably belongs, with its name: that of its id, or the longest name
-    /// in the name of the tool. For time limits and error messages only.
-    pub(crate) fn likely_server(&self, tool: &ToolRef) -> Option<(&ServerName, &ToolboxServer)> {
-        match tool {
-            ToolRef::Id(id) => self.0.get(&id.toolbox)?.servers.get_key_value(&id.server),
-            ToolRef::Name(tool) => {
-                let servers = self.0.values().flat_map(|contents| &contents.servers);
-                let named = servers.filter(|(name, _)| tool.contains(name.as_str()));
-                named.max_by_key(|(name, _)| name.as_str().len())
-            }
-        }
-    }
-
     /// Opens a server if it is not ready; returns `false` if there was nothing to do.
     pub(crate) async fn open_server(&self, id: &ServerId) -> Result<bool, CallError> {
         match self.server(&id.toolbox, &id.server) {
@@ -385,11 +371,6 @@ impl ToolboxServer {
 
     pub(crate) fn is_ready(&self) -> bool {
         *self.state.borrow() == ServerState::Ready
-    }
-
-    /// Returns `true` while it is being started on demand.
-    pub(crate) fn is_starting(&self) -> bool {
-        *self.state.borrow() == ServerState::Starting
     }
 
     /// Opens the server and reports the time taken.

@@ -112,9 +112,8 @@ pub(super) async fn start(
     let options = RequestedOptions::from_body(&body)?;
     let session: Option<String> = body.get("session", "a name")?;
     let caller = state.caller(session.as_deref())?;
-    // A name that resolves to one tool does so whatever the arguments are, so argument errors refer to that
-    // tool.
-    let tool = caller.find_tool(&tool.into()).await?;
+    // An unknown tool is an error of the request, not of a call.
+    let tool = caller.find_tool(&tool.into(), options.timeout).await?;
     let call = Call::new(ToolRef::Id(tool.id.clone()), CallArguments::from(arguments));
     let responder = CallResponder { call: caller.prepare(call), options, render: tool_response };
     responder.respond(&state, format).await

@@ -71,7 +71,7 @@ pub(super) async fn check(
 /// Returns, for each step, the reason why its tool cannot be called, if it cannot. Starts the servers that the
 /// names point to.
 async fn unavailable_reasons(spec: &ChainSpec, caller: &Caller) -> Vec<Option<CallError>> {
-    let reason = async |tool: ToolRef| caller.find_tool(&tool).await.err();
+    let reason = async |tool: ToolRef| caller.find_tool(&tool, None).await.err();
     join_all(spec.steps.iter().map(|step| reason(step.tool_name.as_str().into()))).await
 }
 

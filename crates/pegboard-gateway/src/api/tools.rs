@@ -120,7 +120,7 @@ pub(super) async fn find(
     let body = RequestBody::read(&state, &headers, body, &["name"]).await?;
     let name: String = body.require("name", "the name of a tool")?;
     let caller = state.caller(None)?;
-    let tool = caller.find_tool(&name.into()).await?;
+    let tool = caller.find_tool(&name.into(), None).await?;
     Ok(json_response(json!({"tool": tool_json(&tool, ToolDetail::Schemas)})))
 }
 

@@ -13,6 +13,7 @@ use super::Layer;
 use crate::call::active::ActiveCall;
 use crate::call::admit::AdmittedCall;
 use crate::call::clock::ClockReading;
+use crate::call::requests::ServerId;
 use crate::catalogue::TimeLimit;
 use crate::runtime::RuntimeShared;
 
@@ -38,23 +39,23 @@ impl<R: Layer> Layer for TimeoutLayer<R> {
 }
 
 /// Returns the time limit for the start of the server of a call, before the tool is known: that of the caller,
-/// of the server that the name points to, or the default.
-pub(crate) fn start_limit(shared: &RuntimeShared, call: &Call) -> Option<Duration> {
+/// of the tool or of this server, or the default.
+pub(crate) fn start_limit(shared: &RuntimeShared, call: &Call, server: &ServerId) -> Option<Duration> {
     let options = &call.context.options;
     let configured = || {
         if options.disable_global_timeout {
             return None;
         }
         let active_plan = shared.active_plan();
-        let name = match &call.tool {
+        let snapshot = shared.catalogue.load();
+        let tool = match &call.tool {
             ToolRef::Id(id) => id.name.as_str(),
-            ToolRef::Name(name) => name,
+            // A short name is the tool's own.
+            ToolRef::Name(name) => snapshot.owner(name).map_or(name.as_str(), |(_, tool)| tool),
         };
-        let server = active_plan.toolboxes.likely_server(&call.tool);
-        let configured = server.and_then(|(_, server)| {
-            let mut tools = server.settings.tools.iter();
-            let of_tool =
-                tools.find_map(|(tool, settings)| settings.timeout.filter(|_| name.ends_with(tool)));
+        let server = active_plan.toolboxes.server(&server.toolbox, &server.server);
+        let configured = server.and_then(|server| {
+            let of_tool = server.settings.tools.get(tool).and_then(|settings| settings.timeout);
             of_tool.or(server.settings.request_timeout_ms)
         });
         Some(configured.unwrap_or(active_plan.settings.tool_timeout).into())

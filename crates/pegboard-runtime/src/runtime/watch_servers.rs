@@ -34,9 +34,9 @@ fn forward_updates(shared: &Arc<RuntimeShared>, id: &ServerId, server: &ToolboxS
         let forwarding = async {
             loop {
                 match updates.recv().await {
-                    // Sending fails only if there is no subscriber.
                     // A message that belongs to no call may be about any principal.
                     Ok(ProviderUpdate::Log(_)) if principals.are_several() => {}
+                    // Sending fails only if there is no subscriber.
                     Ok(update) => drop(forwarded.send(ServerUpdate { from: from.clone(), update })),
                     Err(RecvError::Lagged(_)) => {}
                     Err(RecvError::Closed) => return,

@@ -51,7 +51,12 @@ enum OpenError {
 
 impl OpenError {
     fn into_store_error(self, path: &Path) -> StoreError {
-        let (Self::Damaged(reason) | Self::Refused(reason)) = self;
+        let reason = match self {
+            Self::Damaged(damage) => {
+                format!("the file is damaged ({damage}); restore it, or move it away to start afresh")
+            }
+            Self::Refused(reason) => reason,
+        };
         StoreError::Unusable { place: path.display().to_string(), reason }
     }
 }
@@ -321,9 +326,7 @@ fn check_integrity(connection: &Connection) -> OpenResult<()> {
         return Ok(());
     }
     let damage = found.lines().find(|line| !line.starts_with("***")).unwrap_or_default();
-    Err(OpenError::Damaged(format!(
-        "the file is damaged ({damage}); restore it, or move it away to start afresh"
-    )))
+    Err(OpenError::Damaged(damage.to_owned()))
 }
 
 /// Creates the missing tables, all or none, unless another process was faster.

@@ -256,7 +256,10 @@ fn a_file_that_is_not_a_database_is_refused_and_left_untouched() {
     let long = b"A diary. ".repeat(5_000);
     for contents in [&b"x"[..], b"SQLite format 3\0", &long] {
         fs::write(&path, contents).unwrap();
-        assert_eq!(reason(&path), "file is not a database");
+        assert_eq!(
+            reason(&path),
+            "the file is damaged (file is not a database); restore it, or move it away to start afresh"
+        );
         assert_eq!(fs::read(&path).unwrap(), contents);
     }
 }
