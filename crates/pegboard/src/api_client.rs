@@ -86,7 +86,9 @@ impl ApiClient {
     pub(crate) async fn running(globals: &Globals) -> Result<Self, CliError> {
         let selection = ConfigSelection::without_probing(globals)?;
         #[cfg(unix)]
-        if let Some(state) = paths::state_dir(globals.state.as_deref()).filter(|_| may_use_running(globals))
+        let may_use_running = may_use_running(globals) && !selection.names_server();
+        #[cfg(unix)]
+        if let Some(state) = paths::state_dir(globals.state.as_deref()).filter(|_| may_use_running)
             && let Some(api) = socket::find(&paths::socket_dir(&state), &selection.paths()).await
         {
             return Ok(api);

@@ -216,6 +216,14 @@ impl ConfigSelection {
         user.into_iter().chain(named).collect()
     }
 
+    /// Returns `true` if a source is a server itself, not a file, so that no running gateway stands for it.
+    pub(crate) fn names_server(&self) -> bool {
+        self.specs.iter().any(|spec| match spec {
+            SourceSpec::Url(_) | SourceSpec::Document(_) | SourceSpec::Command(_) => true,
+            SourceSpec::File(_) | SourceSpec::Folder(_) | SourceSpec::Client { .. } => false,
+        })
+    }
+
     /// Files that are loaded now, lowest priority first.
     pub(crate) fn paths(&self) -> Vec<PathBuf> {
         let layers = self.layers().unwrap_or_else(|_| Layers::new(&self.folder));

@@ -384,3 +384,23 @@ async fn calls_share_an_http2_connection() {
         assert!(server.recorded().iter().all(|request| request.line.ends_with("HTTP/2")), "{path}");
     }
 }
+
+#[tokio::test]
+async fn a_running_gateway_does_not_stand_for_a_server_that_is_named() {
+    let network = Network::new();
+    let plain = RecordingServer::start_plain(remote_server::router("/")).await;
+    let url = plain.url("localhost", "/mcp");
+    let (_gateway, _client) = network.connect(&url).await;
+    // The gateway calls this server `s`; a server that is named by its URL is called by its host.
+    for (arguments, expected) in [
+        (&["call", "s__echo", "text=hello"][..], "hello\n"),
+        (&["--config", &url, "call", "s__echo", "text=hello"], "Unknown tool: s__echo"),
+        (&["--config", &url, "call", "localhost__echo", "text=hello"], "hello\n"),
+    ] {
+        let mut command = network.environment.command(PROGRAM);
+        command.args(arguments);
+        let output = time::timeout(TEST_TIMEOUT, command.output()).await.unwrap().unwrap();
+        let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
+        assert!(text.contains(expected), "{arguments:?}: {text}");
+    }
+}
