@@ -146,7 +146,7 @@ impl Channel {
         let number = self.add(message, false);
         let Some(request) = number else { return Ok(()) };
         // Only a request is refused: a notification was dropped, and a response is always delivered.
-        if self.memory().is_exceeded() && self.withdraw_request(request) {
+        if self.memory().is_full() && self.withdraw_request(request) {
             return Err(EventMemoryFull);
         }
         Ok(())
@@ -200,9 +200,7 @@ impl Channel {
         drop(state);
         self.changed.notify_waiters();
         self.report(loss);
-        if self.memory().is_exceeded() {
-            self.memory().reclaim();
-        }
+        self.memory().reclaim();
         is_request.then_some(number)
     }
 
@@ -374,6 +372,7 @@ impl Drop for Channel {
     fn drop(&mut self) {
         let n_bytes = self.state.get_mut().n_bytes;
         self.memory().release(n_bytes);
+        self.memory().allow_drop(n_bytes);
     }
 }
 

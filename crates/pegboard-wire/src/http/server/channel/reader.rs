@@ -8,7 +8,7 @@ use bytes::Bytes;
 use serde_json::json;
 use tokio::time;
 
-use super::Channel;
+use super::{Channel, EVENT_OVERHEAD};
 use crate::http::sse::{self, SseEvent};
 use crate::message::Message;
 use pegboard_json::RawJson;
@@ -73,8 +73,12 @@ impl Reader {
         }
         if let Some((_, message)) = kept {
             self.next += 1;
+            let is_first_read = state.n_read < self.next;
             state.n_read = state.n_read.max(self.next);
             drop(state);
+            if is_first_read {
+                self.channel.memory().allow_drop(message.len() + EVENT_OVERHEAD);
+            }
             return Some(self.event(message));
         }
         match state.closed_readers {
@@ -100,6 +104,9 @@ impl Drop for Reader {
         let mut state = self.channel.state();
         if state.reader == self.number {
             state.has_reader = false;
+            let n_bytes = state.n_bytes;
+            drop(state);
+            self.channel.memory().allow_drop(n_bytes);
         }
     }
 }
