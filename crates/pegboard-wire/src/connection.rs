@@ -382,7 +382,7 @@ impl Connection {
         let params = if own.is_some() { params.map(|params| params.without("_meta")) } else { params };
         let encoded = EncodedRequest::new(id, method, params.as_ref(), &meta);
         let progress_token = token.map_or(ProgressToken::None, ProgressToken::Given);
-        let (mirrored_headers, resend) = (None, ResendSafety::of(method, false));
+        let (mirrored_headers, resend) = (None, ResendSafety::of(method));
         let request =
             OutgoingRequest { id, method, encoded, progress_token, era, headers, mirrored_headers, resend };
         self.send_request(request, related_request).await
