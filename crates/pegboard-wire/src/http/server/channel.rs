@@ -10,7 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use super::event_memory::{DroppedNotifications, EventMemory, NotificationLoss};
-use crate::message::{Id, Message, RpcError};
+use crate::message::{Id, Message, RpcError, code};
 
 mod reader;
 
@@ -27,9 +27,6 @@ const EVENT_OVERHEAD: usize = 64;
 
 /// Maximum length of a request id that is kept when the response is dropped.
 const MAX_ID_BYTES: usize = 256;
-
-/// Error code of a response that was dropped.
-const RESPONSE_DROPPED: i64 = -32_000;
 
 /// State shared by the streams of a session.
 #[derive(Debug, Default)]
@@ -428,7 +425,7 @@ impl EssentialEvent {
             Self::Request(message) | Self::Response(_, message) => message.clone(),
             Self::DroppedResponse(id) => {
                 let message = "The response was dropped to free memory. The request was processed";
-                let error = RpcError::new(RESPONSE_DROPPED, message);
+                let error = RpcError::new(code::SERVER_ERROR, message);
                 Message::response(Some(id.clone()), Err(error)).encode()
             }
         }
