@@ -4,7 +4,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::super::channel::Next;
+use super::super::channel::ReaderItem;
 use super::super::event_memory::{DroppedNotifications, NotificationLoss};
 use super::*;
 
@@ -41,7 +41,7 @@ fn begin(streams: &SessionStreams, id: &Id) -> Reader {
 /// Reads messages until there are none, with the id of the last event.
 async fn read(reader: &mut Reader) -> (Vec<Value>, Option<(u64, u64)>) {
     let (mut messages, mut last) = (Vec::new(), None);
-    while let Next::Event(event) = reader.next(Duration::from_secs(1)).await {
+    while let ReaderItem::Event(event) = reader.next(Duration::from_secs(1)).await {
         let event = String::from_utf8(event.to_vec()).unwrap();
         let field = |name| event.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
         messages.push(serde_json::from_str(field("data: ")).unwrap());
