@@ -91,9 +91,6 @@ pub struct RequestOptions {
     pub meta: Option<RawJson>,
     /// Requests progress notifications. Their token has no meaning.
     pub has_progress: bool,
-    /// Repeating the request has no further effect, so that it may be sent again after a connection broke. That is known
-    /// of the methods that only read; it matters for tool calls.
-    pub is_idempotent: bool,
 }
 
 /// Fields of `_meta` that only this client sets: they would make a server of both eras treat a request of a
@@ -180,8 +177,7 @@ impl McpClient {
     ) -> impl Future<Output = Result<PendingRequest, RequestError>> + use<'_> {
         let id = self.connection.reserve_id();
         let era = self.era();
-        let RequestOptions { headers, capabilities, log_level, meta: custom, has_progress, is_idempotent } =
-            options;
+        let RequestOptions { headers, capabilities, log_level, meta: custom, has_progress } = options;
         let own = params.as_ref().and_then(|params| params.get("_meta"));
         let params = if own.is_some() { params.map(|params| params.without("_meta")) } else { params };
         let given = own.or(custom);
@@ -218,7 +214,7 @@ impl McpClient {
                 EncodedRequest::new(id, method, params.as_ref(), &meta)
             }
         };
-        let resend = ResendSafety::of(method, is_idempotent);
+        let resend = ResendSafety::of(method);
         let request =
             OutgoingRequest { id, method, encoded, progress_token, era, headers, mirrored_headers, resend };
         self.connection.send_request(request, None)

@@ -31,21 +31,15 @@ use crate::link::{
     TransportEvent,
 };
 use crate::message::outgoing::{EncodedRequest, OutgoingMeta};
-use crate::message::{Id, Message, Notification, Request, Response, RpcError};
+use crate::message::{Id, Message, Notification, Request, Response, RpcError, code};
 use crate::pending_request::{PendingRequest, RequestDriver, RequestError, ResponseSlot};
 use pegboard_json::RawJson;
 
 /// Method of the notification that cancels a request.
 const CANCELLED_METHOD: &str = "notifications/cancelled";
 
-/// Pegboard's own error code for a peer that exceeds the limit of concurrent requests.
-const OVERLOADED: i64 = -32_000;
-
 /// Number of requests of a peer in progress from which on another one lets the work of other peers go first.
 const CROWD: usize = 32;
-
-/// Pegboard's own error code for a request that is cancelled because its connection closes.
-const CANCELLED: i64 = -32_000;
 
 /// Handler of requests and notifications that the peer initiates.
 pub trait InboundHandler: Send + Sync + 'static {
@@ -382,7 +376,7 @@ impl Connection {
         let params = if own.is_some() { params.map(|params| params.without("_meta")) } else { params };
         let encoded = EncodedRequest::new(id, method, params.as_ref(), &meta);
         let progress_token = token.map_or(ProgressToken::None, ProgressToken::Given);
-        let (mirrored_headers, resend) = (None, ResendSafety::of(method, false));
+        let (mirrored_headers, resend) = (None, ResendSafety::of(method));
         let request =
             OutgoingRequest { id, method, encoded, progress_token, era, headers, mirrored_headers, resend };
         self.send_request(request, related_request).await
@@ -684,7 +678,7 @@ async fn reject_inbound(shared: &Weak<ConnectionShared>, linger: Duration) {
     inbound.values().for_each(InboundEntry::abort);
     for id in inbound.into_keys() {
         let error = RpcError::new(
-            CANCELLED,
+            code::SERVER_ERROR,
             format!(
                 "The request was cancelled: it did not finish within {linger:?} after the end of the input"
             ),
@@ -963,7 +957,7 @@ impl ConnectionShared {
             if !self.has_refused.swap(true, Ordering::Relaxed) {
                 tracing::warn!(n_inbound, "Refusing requests of a client: too many are in flight.");
             }
-            return Err(RpcError::new(OVERLOADED, "Too many requests in flight"));
+            return Err(RpcError::new(code::SERVER_ERROR, "Too many requests in flight"));
         }
         Ok(AdmittedInbound { is_crowded: n_inbound >= CROWD })
     }

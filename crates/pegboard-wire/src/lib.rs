@@ -76,6 +76,7 @@
 //! # }
 //! ```
 
+mod certificate_error;
 pub mod client;
 mod connection;
 pub mod descriptors;
@@ -87,7 +88,6 @@ mod pending_request;
 pub mod server;
 mod state_signer;
 pub mod stdio;
-mod trust;
 pub mod websocket;
 
 pub use connection::{

@@ -176,10 +176,10 @@ impl TransportError {
         Self::Failed { what: what.to_string() }
     }
 
-    /// Returns the error of a request that was sent before: an unreachable peer may have received it.
+    /// Returns the error of a request that was sent before: a peer without a connection may have received it.
     pub(crate) fn after_sending(self) -> Self {
         match self {
-            Self::Unreachable { what } => Self::Failed { what },
+            Self::Unreachable { what } | Self::Untrusted { what } => Self::Failed { what },
             sent => sent,
         }
     }

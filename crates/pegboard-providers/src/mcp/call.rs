@@ -144,6 +144,11 @@ impl AttemptError {
         }
     }
 
+    /// Returns `true` if the server has not executed the call.
+    fn is_undelivered(&self) -> bool {
+        matches!(self, Self::NotDelivered { .. } | Self::Unreachable { .. } | Self::Rejected(_))
+    }
+
     /// Returns `true` if the connection was lost while the server may have been executing the call.
     fn is_connection_loss(&self) -> bool {
         matches!(
@@ -155,12 +160,14 @@ impl AttemptError {
 
 impl ServerHandle {
     /// Executes a call. It is sent once more if the server never received it, or if the connection was lost
-    /// and repeating it is safe.
+    /// and repeating it is safe. If it cannot be sent once more after a loss, that loss is the error.
     pub(super) async fn execute(&self, call: &ServerCall<'_>) -> Result<RawJson, CallError> {
         let live = match self.connection() {
             Some(live) => live,
             None => self.until_overdue(call.context, self.ready()).await?,
         };
+        // Boxed, so that the future of every other call stays small.
+        let mut lost = None;
         let next = match self.attempt(&live, call).await {
             Ok(result) => return Ok(result),
             Err(AttemptError::NotDelivered { reason }) => {
@@ -178,15 +185,24 @@ impl ServerHandle {
             Err(attempt_error)
                 if attempt_error.is_connection_loss() && call.retry_safety == RetrySafety::Safe =>
             {
-                // Without a connection to retry on, the error of the first attempt is reported.
-                Box::pin(self.reconnect_after_loss(&live))
-                    .await
-                    .map_err(|_| self.call_error(&live, call, attempt_error))?
+                let Ok(next) = Box::pin(self.reconnect_after_loss(&live)).await else {
+                    return Err(self.call_error(&live, call, attempt_error));
+                };
+                lost = Some(Box::new(attempt_error));
+                next
             }
             Err(attempt_error) => return Err(self.call_error(&live, call, attempt_error)),
         };
         let result = Box::pin(self.attempt(&next, call)).await;
-        result.map_err(|attempt_error| self.call_error(&next, call, attempt_error))
+        result.map_err(|attempt_error| {
+            let is_undelivered = attempt_error.is_undelivered();
+            let error = self.call_error(&next, call, attempt_error);
+            match lost {
+                // The tool may have run at the first attempt, which the error of the second would deny.
+                Some(lost) if is_undelivered => self.call_error(&live, call, *lost),
+                _ => error,
+            }
+        })
     }
 
     /// Waits for a connection, at most as long as the call may take. The start goes on without it.
@@ -321,15 +337,7 @@ impl ServerHandle {
         // Progress is requested only for a caller with a client.
         let has_progress = context.client.is_some();
         let meta = call.meta.clone();
-        let is_idempotent = call.retry_safety == RetrySafety::Safe;
-        RequestOptions {
-            capabilities,
-            log_level,
-            meta,
-            has_progress,
-            is_idempotent,
-            ..RequestOptions::default()
-        }
+        RequestOptions { capabilities, log_level, meta, has_progress, ..RequestOptions::default() }
     }
 
     /// Returns the capabilities to declare for a call; `None` for those of the connection.

@@ -156,7 +156,7 @@ impl Outbox {
                 let arrivals = self.arrivals.clone();
                 self.tasks.spawn(async move {
                     turn.wait().await;
-                    let resend = ResendSafety::of(&request.method, false);
+                    let resend = ResendSafety::of(&request.method);
                     if let Err(error) = post_request(&target, headers, body, resend).await {
                         let about = Some(request.id.clone());
                         let _ = arrivals

@@ -62,6 +62,9 @@ pub mod code {
     pub const INVALID_PARAMS: i64 = -32_602;
     /// An internal error of the answering side.
     pub const INTERNAL_ERROR: i64 = -32_603;
+    /// A request that was not processed, or that has lost its response: too many are in flight, its connection closes,
+    /// or the memory for responses is full. JSON-RPC leaves the meaning to servers.
+    pub const SERVER_ERROR: i64 = -32_000;
     /// The resource does not exist; session era only.
     pub const RESOURCE_NOT_FOUND: i64 = -32_002;
     /// A header contradicts the body.

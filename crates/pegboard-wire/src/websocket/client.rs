@@ -1,7 +1,7 @@
 //! WebSocket client.
 
 use std::future;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -57,10 +57,20 @@ fn connector(url: &Url) -> Result<Option<Connector>, TransportError> {
     if url.scheme() != "wss" {
         return Ok(None);
     }
-    let config = ClientConfig::with_platform_verifier().map_err(|error| {
+    Ok(Some(Connector::Rustls(tls_config()?)))
+}
+
+/// Returns the TLS settings of all connections: the trusted certificates are read once. An error is not kept, so that
+/// the next connection finds certificates that were repaired.
+fn tls_config() -> Result<Arc<ClientConfig>, TransportError> {
+    static CONFIG: OnceLock<Arc<ClientConfig>> = OnceLock::new();
+    if let Some(config) = CONFIG.get() {
+        return Ok(Arc::clone(config));
+    }
+    let created = ClientConfig::with_platform_verifier().map_err(|error| {
         TransportError::untrusted(&error).unwrap_or_else(|| TransportError::failed(error))
     })?;
-    Ok(Some(Connector::Rustls(Arc::new(config))))
+    Ok(Arc::clone(CONFIG.get_or_init(|| Arc::new(created))))
 }
 
 type WebSocketResult = Result<tungstenite::Message, tungstenite::Error>;
@@ -105,5 +115,15 @@ fn status_error(response: &Response) -> TransportError {
         status: response.status().as_u16(),
         body: response.body().clone().unwrap_or_default().into(),
         authenticate: authenticate.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_connections_share_the_trusted_certificates() {
+        assert!(Arc::ptr_eq(&tls_config().unwrap(), &tls_config().unwrap()));
     }
 }

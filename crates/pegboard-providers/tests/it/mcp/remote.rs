@@ -20,7 +20,8 @@ use pegboard_testkit::serve::all_transports;
 use pegboard_wire::client::Era;
 use pegboard_wire::http::server::HttpServerOptions;
 use pegboard_wire::server::{self, McpService, ServiceChange};
-use serde_json::json;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::time;
 
@@ -370,4 +371,61 @@ fn invalid_urls_and_headers_are_reported_without_their_values() {
         HttpConnector::new(&RemoteEndpoint::new("file:///etc/passwd")).unwrap_err(),
         @"invalid server URL: it must start with http:// or https://. Use a URL such as https://example.org/mcp"
     );
+}
+
+/// Serves a read-only tool, and closes the connection of each call without a response. Returns the address, and the
+/// number of calls. If it goes away, the request after the first call is the last that is answered.
+async fn serve_losing_calls(goes_away: bool) -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let n_calls = Arc::<AtomicUsize>::default();
+    let n_received = Arc::clone(&n_calls);
+    tokio::spawn(async move {
+        let mut listener = Some(listener);
+        while let Some(open) = &listener {
+            let (mut socket, _) = open.accept().await.unwrap();
+            let mut text = Vec::new();
+            let message = loop {
+                if socket.read_buf(&mut text).await.unwrap_or(0) == 0 {
+                    break Value::Null;
+                }
+                let end = text.windows(4).position(|window| window == b"\r\n\r\n");
+                if let Some(Ok(message)) = end.map(|end| serde_json::from_slice::<Value>(&text[end + 4..])) {
+                    break message;
+                }
+            };
+            if message.is_null() {
+                continue;
+            }
+            if message["method"] == "tools/call" {
+                n_received.fetch_add(1, Ordering::SeqCst);
+                continue;
+            }
+            if goes_away && n_received.load(Ordering::SeqCst) > 0 {
+                listener = None;
+            }
+            let tools = json!([{"name": "t", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": true}}]);
+            let result = json!({"resultType": "complete", "supportedVersions": ["2026-07-28"], "tools": tools,
+                "capabilities": {"tools": {}}});
+            let body = json!({"jsonrpc": "2.0", "id": message["id"], "result": result}).to_string();
+            let head =
+                "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length:";
+            socket.write_all(format!("{head} {}\r\n\r\n{body}", body.len()).as_bytes()).await.unwrap();
+        }
+    });
+    (address, n_calls)
+}
+
+#[tokio::test]
+async fn a_safe_call_is_received_at_most_twice_and_may_have_run() {
+    for (goes_away, n_expected) in [(false, 2), (true, 1)] {
+        let (address, n_calls) = serve_losing_calls(goes_away).await;
+        let server = provider(Arc::new(WithEra(Era::Stateless, http(&format!("http://{address}/mcp")))));
+        server.open().await.unwrap();
+        let text = call_text(&server, "t").await;
+        let start =
+            "transport_error: MCP server 'far' failed before it responded: the server did not answer: ";
+        assert!(text.starts_with(start) && text.ends_with(". The tool may have run"), "{text}");
+        assert_eq!(n_calls.load(Ordering::SeqCst), n_expected, "{goes_away}");
+    }
 }

@@ -227,7 +227,8 @@ impl HttpEndpoint {
                 let response = match pool.send(request()).await {
                     Err(failure) if failure.is_stale && resend == ResendSafety::Safe => {
                         // Boxed, so that the future of every other request stays small.
-                        Box::pin(pool.send_on_new_connection(request())).await?
+                        let sent = Box::pin(pool.send_on_new_connection(request())).await;
+                        sent.map_err(TransportError::after_sending)?
                     }
                     sent => sent.map_err(|failure| failure.error)?,
                 };
@@ -254,11 +255,12 @@ impl HttpEndpoint {
         let response = match request().send().await {
             // The client does not tell whether the connection was reused.
             Err(error) if resend == ResendSafety::Safe && !error.is_connect() && !error.is_timeout() => {
-                request().send().await
+                let sent = request().send().await;
+                sent.map_err(|error| request_error(&url, error).after_sending())
             }
-            sent => sent,
+            sent => sent.map_err(|error| request_error(&url, error)),
         };
-        HttpResponse::general(response.map_err(|error| request_error(&url, error))?)
+        HttpResponse::general(response?)
     }
 
     /// Closes idle connections after a violation of the protocol.

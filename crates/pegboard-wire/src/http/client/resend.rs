@@ -11,9 +11,10 @@ pub(crate) enum ResendSafety {
 }
 
 impl ResendSafety {
-    /// Returns the safety of a request; `is_idempotent` is the caller's knowledge of a tool.
-    pub(crate) fn of(method: &str, is_idempotent: bool) -> Self {
-        let is_safe = match method {
+    /// Returns the safety of a request. A tool call is never sent again here: its caller knows whether it is idempotent,
+    /// and two that repeat it would multiply.
+    pub(crate) fn of(method: &str) -> Self {
+        match method {
             "initialize"
             | "server/discover"
             | "ping"
@@ -31,9 +32,8 @@ impl ResendSafety {
             | "tasks/list"
             | "tasks/get"
             | "tasks/result"
-            | "tasks/cancel" => true,
-            _ => is_idempotent,
-        };
-        if is_safe { Self::Safe } else { Self::Unsafe }
+            | "tasks/cancel" => Self::Safe,
+            _ => Self::Unsafe,
+        }
     }
 }

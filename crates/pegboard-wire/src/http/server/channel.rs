@@ -10,11 +10,11 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use super::event_memory::{DroppedNotifications, EventMemory, NotificationLoss};
-use crate::message::{Id, Message, RpcError};
+use crate::message::{Id, Message, RpcError, code};
 
 mod reader;
 
-pub(super) use reader::{Next, Reader, parse_event_id};
+pub(super) use reader::{Reader, ReaderItem, parse_event_id};
 
 /// Maximum number of notifications that a stream keeps for a slow or reconnecting client, and their bytes.
 const MAX_NOTIFICATIONS: usize = 10_000;
@@ -27,9 +27,6 @@ const EVENT_OVERHEAD: usize = 64;
 
 /// Maximum length of a request id that is kept when the response is dropped.
 const MAX_ID_BYTES: usize = 256;
-
-/// Error code of a response that was dropped.
-const RESPONSE_DROPPED: i64 = -32_000;
 
 /// State shared by the streams of a session.
 #[derive(Debug, Default)]
@@ -80,12 +77,12 @@ impl EventClass {
 pub(super) struct Channel {
     number: u64,
     context: Arc<StreamContext>,
-    state: Mutex<State>,
+    state: Mutex<ChannelState>,
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ChannelState {
     /// The newest notifications, with their numbers.
     notifications: VecDeque<(u64, Bytes)>,
     /// Requests and responses, with their numbers.
@@ -143,10 +140,10 @@ impl Channel {
 
     /// Appends a message. There is an error only if a request to the client finds no memory.
     pub(super) fn send(&self, message: StreamMessage) -> Result<(), EventMemoryFull> {
-        let number = self.add(message, false);
+        let number = self.add(self.state(), message);
         let Some(request) = number else { return Ok(()) };
         // Only a request is refused: a notification was dropped, and a response is always delivered.
-        if self.memory().is_exceeded() && self.withdraw_request(request) {
+        if self.memory().is_full() && self.withdraw_request(request) {
             return Err(EventMemoryFull);
         }
         Ok(())
@@ -154,18 +151,19 @@ impl Channel {
 
     /// Appends a response that is not the last one.
     pub(super) fn send_response(&self, message: StreamMessage) {
-        self.add(message, false);
+        self.add(self.state(), message);
     }
 
     /// Appends the last message and closes the channel.
     pub(super) fn send_last(&self, message: StreamMessage) {
-        self.add(message, true);
+        // At once: a reader must not find the end before the message.
+        let mut state = self.state();
+        state.is_closed = true;
+        self.add(state, message);
     }
 
-    /// Returns the number of the event if it is a request to the client.
-    fn add(&self, message: StreamMessage, is_last: bool) -> Option<u64> {
-        let mut state = self.state();
-        state.is_closed |= is_last;
+    /// Appends a message and releases the lock. Returns the number of the event if it is a request to the client.
+    fn add(&self, mut state: MutexGuard<'_, ChannelState>, message: StreamMessage) -> Option<u64> {
         let number = state.n_sent;
         state.n_sent += 1;
         let (n_bytes, is_request) = match message {
@@ -200,9 +198,7 @@ impl Channel {
         drop(state);
         self.changed.notify_waiters();
         self.report(loss);
-        if self.memory().is_exceeded() {
-            self.memory().reclaim();
-        }
+        self.memory().reclaim();
         is_request.then_some(number)
     }
 
@@ -249,7 +245,7 @@ impl Channel {
     /// so far. Returns the number of unread ones among them.
     fn drop_notifications(
         &self,
-        state: &mut State,
+        state: &mut ChannelState,
         end: u64,
         goes_on: impl Fn(&VecDeque<(u64, Bytes)>, usize) -> bool,
     ) -> u64 {
@@ -271,7 +267,7 @@ impl Channel {
 
     fn drop_essential(
         &self,
-        state: &mut State,
+        state: &mut ChannelState,
         n_wanted: usize,
         is_droppable: impl Fn(u64, &EssentialEvent) -> bool,
     ) {
@@ -299,7 +295,7 @@ impl Channel {
         self.release(state, n_freed);
     }
 
-    fn release(&self, state: &mut State, n_bytes: usize) {
+    fn release(&self, state: &mut ChannelState, n_bytes: usize) {
         state.n_bytes -= n_bytes;
         self.memory().release(n_bytes);
     }
@@ -364,7 +360,7 @@ impl Channel {
         reader
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ChannelState> {
         // A panic while the lock is held cannot leave the state inconsistent.
         self.state.lock()
     }
@@ -374,6 +370,7 @@ impl Drop for Channel {
     fn drop(&mut self) {
         let n_bytes = self.state.get_mut().n_bytes;
         self.memory().release(n_bytes);
+        self.memory().allow_drop(n_bytes);
     }
 }
 
@@ -381,7 +378,7 @@ impl Drop for Channel {
 #[derive(Clone, Copy)]
 struct IsFirstLoss(bool);
 
-impl State {
+impl ChannelState {
     /// Returns the number of bytes that it takes.
     fn push_essential(&mut self, number: u64, event: EssentialEvent) -> usize {
         let n_bytes = event.n_bytes();
@@ -429,7 +426,7 @@ impl EssentialEvent {
             Self::Request(message) | Self::Response(_, message) => message.clone(),
             Self::DroppedResponse(id) => {
                 let message = "The response was dropped to free memory. The request was processed";
-                let error = RpcError::new(RESPONSE_DROPPED, message);
+                let error = RpcError::new(code::SERVER_ERROR, message);
                 Message::response(Some(id.clone()), Err(error)).encode()
             }
         }

@@ -13,7 +13,7 @@ use super::channel::{Channel, EventClass};
 ///
 /// Beyond the limit, events are dropped in this order: those that were read, notifications that no client reads,
 /// other unread notifications, and last the responses that no client reads. A response is never dropped while its
-/// client is connected.
+/// client is connected. If nothing more may be dropped, an eighth of the limit is added before the next search.
 #[derive(Clone, Debug)]
 pub struct EventMemory(Arc<MemoryAccount>);
 
@@ -40,6 +40,8 @@ pub enum NotificationLoss {
 struct MemoryAccount {
     max_bytes: usize,
     n_bytes: AtomicUsize,
+    /// Bytes that the last search could not drop, less those that may be dropped since; 0 if it found enough.
+    n_stuck_bytes: AtomicUsize,
     parent: Option<Arc<MemoryAccount>>,
     registry: Arc<StreamRegistry>,
 }
@@ -79,23 +81,14 @@ impl EventMemory {
             reclaiming: Mutex::default(),
             observer: Box::new(observer),
         };
-        Self(Arc::new(MemoryAccount {
-            max_bytes,
-            n_bytes: AtomicUsize::new(0),
-            parent: None,
-            registry: Arc::new(registry),
-        }))
+        Self(Arc::new(MemoryAccount::new(max_bytes, None, Arc::new(registry))))
     }
 
     /// Returns a part of this memory with a limit of its own.
     #[must_use]
     pub fn part(&self, max_bytes: usize) -> Self {
-        Self(Arc::new(MemoryAccount {
-            max_bytes,
-            n_bytes: AtomicUsize::new(0),
-            parent: Some(Arc::clone(&self.0)),
-            registry: Arc::clone(&self.0.registry),
-        }))
+        let registry = Arc::clone(&self.0.registry);
+        Self(Arc::new(MemoryAccount::new(max_bytes, Some(Arc::clone(&self.0)), registry)))
     }
 
     /// Returns the number of bytes in use.
@@ -129,18 +122,26 @@ impl EventMemory {
         (self.0.registry.observer)(dropped);
     }
 
-    /// Returns `true` if a limit is exceeded.
-    pub(super) fn is_exceeded(&self) -> bool {
-        self.accounts().any(MemoryAccount::is_exceeded)
+    /// Records that events of this size may be dropped from now on: they were read, or their reader is gone.
+    pub(super) fn allow_drop(&self, n_bytes: usize) {
+        for account in self.accounts() {
+            account.allow_drop(n_bytes);
+        }
     }
 
-    /// Drops events until no limit is exceeded, or nothing is left that may be dropped. No lock of a stream may be
-    /// held.
+    /// Drops events if a limit is exceeded, until none is, or nothing is left that may be dropped. No lock of a stream
+    /// may be held.
     pub(super) fn reclaim(&self) {
-        for account in self.accounts().filter(|account| account.is_exceeded()) {
-            let _reclaiming = account.registry.reclaiming.lock();
-            account.reclaim();
+        for account in self.accounts() {
+            account.reclaim_if(MemoryAccount::is_search_due);
         }
+    }
+
+    /// Returns `true` if the limit of this part is exceeded by events that may not be dropped. The limit of the whole
+    /// does not count: others may have used it up. No lock of a stream may be held.
+    pub(super) fn is_full(&self) -> bool {
+        self.0.reclaim_if(|account| account.is_exceeded() && account.n_stuck_bytes() <= account.max_bytes);
+        self.0.is_exceeded()
     }
 
     fn accounts(&self) -> impl Iterator<Item = &MemoryAccount> {
@@ -153,12 +154,47 @@ impl EventMemory {
 }
 
 impl MemoryAccount {
+    fn new(max_bytes: usize, parent: Option<Arc<Self>>, registry: Arc<StreamRegistry>) -> Self {
+        let (n_bytes, n_stuck_bytes) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { max_bytes, n_bytes, n_stuck_bytes, parent, registry }
+    }
+
     fn n_bytes(&self) -> usize {
         self.n_bytes.load(Ordering::Relaxed)
     }
 
+    fn n_stuck_bytes(&self) -> usize {
+        self.n_stuck_bytes.load(Ordering::Relaxed)
+    }
+
     fn is_exceeded(&self) -> bool {
         self.n_bytes() > self.max_bytes
+    }
+
+    /// Returns `true` if the limit is exceeded, and a search may find much: it looks at all streams, so that one with
+    /// each event would cost too much.
+    fn is_search_due(&self) -> bool {
+        self.is_exceeded() && self.n_bytes().saturating_sub(self.n_stuck_bytes()) >= self.max_bytes / 8
+    }
+
+    fn allow_drop(&self, n_bytes: usize) {
+        // Nearly always.
+        if self.n_stuck_bytes() == 0 {
+            return;
+        }
+        let less = |n_stuck: usize| Some(n_stuck.saturating_sub(n_bytes));
+        let _ = self.n_stuck_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+
+    fn reclaim_if(&self, is_due: impl Fn(&Self) -> bool) {
+        if !is_due(self) {
+            return;
+        }
+        let _reclaiming = self.registry.reclaiming.lock();
+        // Another thread may have done it.
+        if is_due(self) {
+            self.reclaim();
+        }
     }
 
     fn reclaim(&self) {
@@ -174,11 +210,14 @@ impl MemoryAccount {
             for stream in &streams {
                 let n_excess = self.n_bytes().saturating_sub(target);
                 if n_excess == 0 {
+                    self.n_stuck_bytes.store(0, Ordering::Relaxed);
                     return;
                 }
                 stream.drop_events(class, n_excess);
             }
         }
+        let n_bytes = self.n_bytes();
+        self.n_stuck_bytes.store(if n_bytes > target { n_bytes } else { 0 }, Ordering::Relaxed);
     }
 }
 

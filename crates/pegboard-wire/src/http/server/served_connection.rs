@@ -48,7 +48,7 @@ pub fn can_identify_users() -> bool {
 /// Linux: `sock_diag` looks up one socket by its addresses, however many connections there are. `/proc/net/tcp` has
 /// the same facts, but must be read as a whole.
 #[cfg(target_os = "linux")]
-mod platform {
+pub(super) mod platform {
     use std::io;
     use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 
@@ -73,6 +73,8 @@ mod platform {
     const PORTS: usize = HEADER_BYTES + 4;
     const SOURCE: usize = HEADER_BYTES + 8;
     const DESTINATION: usize = HEADER_BYTES + 24;
+    #[cfg(test)]
+    const WRITE_QUEUE: usize = HEADER_BYTES + 60;
     const USER: usize = HEADER_BYTES + 64;
     const INODE: usize = HEADER_BYTES + 68;
     /// `TCP_ESTABLISHED`, `TCP_FIN_WAIT1` and `TCP_FIN_WAIT2`: the client connected, and may have sent everything.
@@ -147,6 +149,13 @@ mod platform {
         let (length, _) = recv(&socket, reply.as_mut_slice(), RecvFlags::DONTWAIT)?;
         reply.truncate(length);
         Ok(reply)
+    }
+
+    /// Returns the maximum number of connections that wait to be accepted at an address: `idiag_wqueue` of a listener.
+    #[cfg(test)]
+    pub(in crate::http::server) fn backlog_of(listener: SocketAddr) -> Option<u32> {
+        let reply = ask(&request(listener, SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)))).ok()?;
+        Some(u32::from_ne_bytes(reply.get(WRITE_QUEUE..WRITE_QUEUE + 4)?.try_into().ok()?))
     }
 
     /// Returns the owner of the socket in a reply, if it is the one from `source` to `destination`. The socket of a

@@ -15,7 +15,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::time::{self, Instant};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::channel::{Next, Reader, parse_event_id};
+use super::channel::{Reader, ReaderItem, parse_event_id};
 use super::event_memory::EventMemory;
 use super::reply::{HttpReply, ReplyBody};
 use super::streams::{RequestEnd, RequestPoll, ResumeError, SessionStreams};
@@ -493,9 +493,9 @@ fn stream_response(session: &Arc<Session>, reader: Reader, keep_alive: Duration)
         let chunk = match first {
             Some(priming) => priming,
             None => match reader.next(keep_alive).await {
-                Next::Event(event) => event,
-                Next::KeepAlive => Bytes::from_static(KEEP_ALIVE),
-                Next::End => return None,
+                ReaderItem::Event(event) => event,
+                ReaderItem::KeepAlive => Bytes::from_static(KEEP_ALIVE),
+                ReaderItem::End => return None,
             },
         };
         Some((Ok::<_, std::convert::Infallible>(chunk), (session, reader, None)))

@@ -2,11 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
-use pegboard_wire::client::{ClientOptions, Era, McpClient, RequestOptions};
-use pegboard_wire::http::client::{self, HttpOptions};
-use pegboard_wire::{Id, InboundHandler, InboundRequest, Notification, RawJson, RpcError};
+use pegboard_wire::RequestError;
+use pegboard_wire::link::TransportError;
 use reqwest::Url;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -28,25 +25,27 @@ async fn serve_once_per_connection() -> (Url, Received) {
             let log = Arc::clone(&log);
             tokio::spawn(async move {
                 if let Some(message) = read(&mut socket, &log).await {
-                    let body = match message["id"].clone() {
-                        Value::Null => String::new(),
-                        id => {
-                            let result = json!({"supportedVersions": ["2026-07-28"], "capabilities": {}});
-                            json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string()
-                        }
-                    };
-                    let status = if body.is_empty() { "202 Accepted" } else { "200 OK" };
-                    let answer = format!(
-                        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-                        body.len()
-                    );
-                    socket.write_all(answer.as_bytes()).await.unwrap();
+                    answer(&mut socket, &message).await;
                     read(&mut socket, &log).await;
                 }
             });
         }
     });
     (url, received)
+}
+
+async fn answer(socket: &mut TcpStream, message: &Value) {
+    let body = match &message["id"] {
+        Value::Null => String::new(),
+        id => {
+            let result = json!({"supportedVersions": ["2026-07-28"], "capabilities": {}});
+            json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string()
+        }
+    };
+    let status = if body.is_empty() { "202 Accepted" } else { "200 OK" };
+    let head =
+        format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}", body.len());
+    socket.write_all(format!("{head}\r\n\r\n{body}").as_bytes()).await.unwrap();
 }
 
 /// Reads a request and returns its message; `None` at the end of the connection.
@@ -123,27 +122,26 @@ async fn a_notification_is_sent_again() {
     assert_eq!(n_received(&received, "notifications/roots/list_changed"), 2);
 }
 
-struct NoInbound;
-
-impl InboundHandler for NoInbound {
-    fn request(&self, inbound: InboundRequest) -> BoxFuture<'static, Result<RawJson, RpcError>> {
-        std::future::ready(Err(RpcError::method_not_found(&inbound.request.method))).boxed()
-    }
-
-    fn notification(&self, _notification: Notification, _related_request: Option<Id>) {}
-}
-
 #[tokio::test]
-async fn a_tool_call_is_sent_again_if_its_caller_knows_that_it_is_idempotent() {
-    for is_idempotent in [true, false] {
-        let (url, received) = serve_once_per_connection().await;
-        let options = ClientOptions { era: Some(Era::Stateless), ..ClientOptions::new("test", "1") };
-        let link = client::connect(HttpOptions::new(url)).unwrap();
-        let client = with_timeout(McpClient::connect(link, Arc::new(NoInbound), options)).await.unwrap();
-        let params = Some(RawJson::from(json!({"name": "t", "arguments": {}})));
-        let options = RequestOptions { is_idempotent, ..RequestOptions::default() };
-        let call = client.request("tools/call", params, options).await.unwrap();
-        assert_eq!(with_timeout(call.response()).await.is_ok(), is_idempotent);
-        assert_eq!(n_received(&received, "tools/call"), if is_idempotent { 2 } else { 1 });
-    }
+async fn a_request_that_cannot_be_sent_again_may_have_been_received() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = Url::parse(&format!("http://{}/mcp", listener.local_addr().unwrap())).unwrap();
+    let received = Received::default();
+    let log = Arc::clone(&received);
+    tokio::spawn(async move {
+        let (mut socket, _) = listener.accept().await.unwrap();
+        let message = read(&mut socket, &log).await.unwrap();
+        answer(&mut socket, &message).await;
+        read(&mut socket, &log).await;
+        // Before the connection, so that no other one is accepted.
+        drop(listener);
+        drop(socket);
+    });
+    let connection = open_connection(&url);
+    with_timeout(send_request(&connection, "ping", stateless()).await.response()).await.unwrap();
+    let error =
+        with_timeout(send_request(&connection, "ping", stateless()).await.response()).await.unwrap_err();
+    assert!(matches!(error, RequestError::Transport(TransportError::Failed { .. })), "{error:?}");
+    assert!(error.to_string().starts_with("cannot reach the server"), "{error}");
+    assert_eq!(n_received(&received, "ping"), 2);
 }

@@ -8,13 +8,13 @@ use bytes::Bytes;
 use serde_json::json;
 use tokio::time;
 
-use super::Channel;
+use super::{Channel, EVENT_OVERHEAD};
 use crate::http::sse::{self, SseEvent};
 use crate::message::Message;
 use pegboard_json::RawJson;
 
 /// The next item for a reader.
-pub(in crate::http::server) enum Next {
+pub(in crate::http::server) enum ReaderItem {
     /// An encoded event.
     Event(Bytes),
     /// No event within the keep-alive interval.
@@ -43,7 +43,7 @@ impl Reader {
         sse::encode(&SseEvent { id: Some(event_id(self.channel.number, self.next)), ..SseEvent::default() })
     }
 
-    pub(in crate::http::server) async fn next(&mut self, keep_alive: Duration) -> Next {
+    pub(in crate::http::server) async fn next(&mut self, keep_alive: Duration) -> ReaderItem {
         let deadline = time::Instant::now() + keep_alive;
         let channel = Arc::clone(&self.channel);
         loop {
@@ -52,16 +52,16 @@ impl Reader {
                 return next;
             }
             if time::timeout_at(deadline, changed).await.is_err() {
-                return Next::KeepAlive;
+                return ReaderItem::KeepAlive;
             }
         }
     }
 
     /// Returns the next item, unless the reader must wait for it.
-    fn poll_next(&mut self) -> Option<Next> {
+    fn poll_next(&mut self) -> Option<ReaderItem> {
         let mut state = self.channel.state();
         if state.reader != self.number {
-            return Some(Next::End);
+            return Some(ReaderItem::End);
         }
         let kept = state.first_from(self.next);
         let first_kept = kept.as_ref().map_or(state.n_sent, |(number, _)| *number);
@@ -73,25 +73,29 @@ impl Reader {
         }
         if let Some((_, message)) = kept {
             self.next += 1;
+            let is_first_read = state.n_read < self.next;
             state.n_read = state.n_read.max(self.next);
             drop(state);
+            if is_first_read {
+                self.channel.memory().allow_drop(message.len() + EVENT_OVERHEAD);
+            }
             return Some(self.event(message));
         }
         match state.closed_readers {
             Some((until, retry)) if self.number <= until && !self.sent_retry => {
                 self.sent_retry = true;
-                Some(Next::Event(sse::encode(&SseEvent { retry: Some(retry), ..SseEvent::default() })))
+                Some(ReaderItem::Event(sse::encode(&SseEvent { retry: Some(retry), ..SseEvent::default() })))
             }
-            Some((until, _)) if self.number <= until => Some(Next::End),
-            _ if state.is_closed => Some(Next::End),
+            Some((until, _)) if self.number <= until => Some(ReaderItem::End),
+            _ if state.is_closed => Some(ReaderItem::End),
             _ => None,
         }
     }
 
     /// Encodes a message with the current position.
-    fn event(&self, message: Bytes) -> Next {
+    fn event(&self, message: Bytes) -> ReaderItem {
         let id = event_id(self.channel.number, self.next);
-        Next::Event(sse::encode(&SseEvent { id: Some(id), ..SseEvent::message(message) }))
+        ReaderItem::Event(sse::encode(&SseEvent { id: Some(id), ..SseEvent::message(message) }))
     }
 }
 
@@ -100,6 +104,9 @@ impl Drop for Reader {
         let mut state = self.channel.state();
         if state.reader == self.number {
             state.has_reader = false;
+            let n_bytes = state.n_bytes;
+            drop(state);
+            self.channel.memory().allow_drop(n_bytes);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::super::channel::Next;
+use super::super::channel::ReaderItem;
 use super::super::event_memory::{DroppedNotifications, NotificationLoss};
 use super::*;
 
@@ -41,7 +41,7 @@ fn begin(streams: &SessionStreams, id: &Id) -> Reader {
 /// Reads messages until there are none, with the id of the last event.
 async fn read(reader: &mut Reader) -> (Vec<Value>, Option<(u64, u64)>) {
     let (mut messages, mut last) = (Vec::new(), None);
-    while let Next::Event(event) = reader.next(Duration::from_secs(1)).await {
+    while let ReaderItem::Event(event) = reader.next(Duration::from_secs(1)).await {
         let event = String::from_utf8(event.to_vec()).unwrap();
         let field = |name| event.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
         messages.push(serde_json::from_str(field("data: ")).unwrap());
@@ -242,8 +242,10 @@ async fn events_are_dropped_in_the_order_of_their_use() {
     let refused = streams.route(&request(99)).unwrap_err();
     assert_eq!(refused.to_string(), "the client has too many unread messages to receive a request");
     let before = memory.n_bytes();
-    streams.route(&notification(1)).unwrap();
-    assert_eq!(memory.n_bytes(), before);
+    for _ in 0..1_000 {
+        streams.route(&notification(10_000)).unwrap();
+        assert!(memory.n_bytes() <= before + 7 * MIB / 8 + 20_000, "{}", memory.n_bytes());
+    }
 }
 
 #[test]
@@ -263,4 +265,71 @@ fn a_principal_cannot_use_the_memory_of_others() {
     assert_eq!(other.n_bytes() / MIB, 1);
     drop((greedy, modest));
     assert_eq!([&one, &other, &memory].map(EventMemory::n_bytes), [0; 3]);
+}
+
+/// Ends requests with responses of this size, which their connected clients do not read.
+fn unread_responses(streams: &SessionStreams, n_responses: i64, n_bytes: usize) -> Vec<Reader> {
+    let responses = (1..=n_responses).map(|number| {
+        let id = Id::Number(number);
+        let reader = begin(streams, &id);
+        finish(streams, &id, n_bytes);
+        reader
+    });
+    responses.collect()
+}
+
+#[test]
+fn unread_responses_of_a_principal_do_not_block_requests_to_others() {
+    let memory = EventMemory::new(8 * MIB, |_| {});
+    let [one, other] = [(); 2].map(|()| memory.part(4 * MIB));
+    let (greedy, modest) = (session(&one), session(&other));
+    let _readers = unread_responses(&greedy, 10, MIB);
+    assert!(memory.n_bytes() > 10 * MIB);
+    let refused = greedy.route(&request(1)).unwrap_err();
+    assert_eq!(refused.to_string(), "the client has too many unread messages to receive a request");
+    modest.route(&request(1)).unwrap();
+    assert!(other.n_bytes() > 0);
+}
+
+#[test]
+fn streams_are_searched_again_only_if_that_may_free_memory() {
+    let memory = EventMemory::new(8 * MIB, |_| {});
+    let [one, other] = [(); 2].map(|()| memory.part(16 * MIB));
+    let (greedy, modest) = (session(&one), session(&other));
+    let mut readers = unread_responses(&greedy, 10, MIB);
+    let _reader = modest.reader_after(None).ok().unwrap();
+    // A search would drop the notification.
+    modest.route(&notification(1)).unwrap();
+    let n_kept = other.n_bytes();
+    assert!(n_kept > 0);
+    modest.route(&notification(MIB / 2)).unwrap();
+    assert!(other.n_bytes() > MIB / 2);
+    modest.route(&notification(MIB / 2)).unwrap();
+    assert_eq!(other.n_bytes(), 0, "the memory has grown by an eighth");
+    modest.route(&notification(1)).unwrap();
+    assert_eq!(other.n_bytes(), n_kept);
+    readers.truncate(6);
+    modest.route(&notification(1)).unwrap();
+    assert!(memory.n_bytes() < 8 * MIB, "the responses without a reader are dropped: {}", memory.n_bytes());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_has_read_its_responses_receives_requests_again() {
+    let memory = EventMemory::new(64 * MIB, |_| {});
+    let own = memory.part(4 * MIB);
+    let streams = session(&own);
+    let mut readers = unread_responses(&streams, 5, MIB);
+    streams.route(&request(1)).unwrap_err();
+    // What has been read since is too little.
+    let small = Id::Number(100);
+    let mut small_reader = begin(&streams, &small);
+    finish(&streams, &small, 1_000);
+    streams.route(&request(1)).unwrap_err();
+    assert_eq!(read(&mut small_reader).await.0.len(), 1);
+    streams.route(&request(1)).unwrap_err();
+    for reader in &mut readers[..2] {
+        assert_eq!(read(reader).await.0.len(), 1);
+    }
+    streams.route(&request(1)).unwrap();
+    assert!(own.n_bytes() <= 4 * MIB, "{}", own.n_bytes());
 }
