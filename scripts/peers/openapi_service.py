@@ -222,7 +222,9 @@ async def main(pegboard, folder):
     with open(f"{folder}/service.json", "w") as file:
         json.dump(described, file)
     with open(f"{folder}/pegboard.json", "w") as file:
-        json.dump({"openapiSpecs": {"all": {"spec": "service.json"}}}, file)
+        # A document may not name a private host by itself.
+        service = {"spec": "service.json", "baseUrl": described["servers"][0]["url"]}
+        json.dump({"openapiSpecs": {"all": service}}, file)
     arguments = ["serve", f"{folder}/pegboard.json", "--stdio", "--profile", "flat"]
     # The SDK hands on only a few variables by itself.
     server = StdioServerParameters(command=pegboard, args=arguments, env=dict(os.environ))

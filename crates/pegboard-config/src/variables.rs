@@ -154,6 +154,10 @@ impl VariableContext<'_> {
 }
 
 fn read_limited(path: &Path) -> std::io::Result<Vec<u8>> {
+    // Opening or reading a pipe or a device may wait for ever.
+    if !path.metadata()?.is_file() {
+        return Err(std::io::Error::other("it is not a regular file"));
+    }
     let mut bytes = Vec::new();
     File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
     Ok(bytes)

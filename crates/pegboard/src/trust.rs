@@ -201,6 +201,7 @@ fn action_lines(actions: &[&FileAction]) -> Vec<String> {
             ActionKind::Program => "run",
             ActionKind::Request => "connect to",
             ActionKind::Composition => "offer",
+            ActionKind::Access => "set",
         };
         format!("would {verb} {name}: {summary}")
     };

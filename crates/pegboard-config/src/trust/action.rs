@@ -40,6 +40,14 @@ const HARMLESS_SETTINGS: [&str; 17] = [
     "tagFilter",
 ];
 
+/// Settings of entries that decide which tools can be called, and by which names: an entry of a project file may
+/// change that of another file.
+const TOOL_SETTINGS: [&str; 3] = ["tools", "toolsAllowed", "toolsDenied"];
+
+/// Settings of the gateway that decide who may use it, what calls mean, and what is recorded of them.
+const ACCESS_SETTINGS: [&str; 7] =
+    ["allowedHosts", "allowedOrigins", "corrections", "profiles", "traceMCP", "tracePayloads", "transparent"];
+
 /// One thing that a file causes: a program that is started, or requests that are sent.
 ///
 /// ```
@@ -78,6 +86,8 @@ pub enum ActionKind {
     Request,
     /// Chains and agents, which use other tools.
     Composition,
+    /// Settings of access are changed.
+    Access,
 }
 
 /// The part of a file that causes an action.
@@ -98,6 +108,8 @@ pub enum ActionTarget {
     Telemetry,
     /// All chains and agents.
     Composition,
+    /// All settings of access.
+    Access,
 }
 
 impl ActionTarget {
@@ -115,6 +127,7 @@ impl ActionTarget {
             Self::ModelProvider(name) => ["providers", name],
             Self::Telemetry => ["telemetry", ""],
             Self::Composition => ["chains and agents", ""],
+            Self::Access => ["access", ""],
         }
     }
 }
@@ -128,6 +141,7 @@ impl fmt::Display for ActionTarget {
             Self::ModelProvider(name) => write!(f, "provider {name}"),
             Self::Telemetry => f.write_str("telemetry"),
             Self::Composition => f.write_str("chains and agents"),
+            Self::Access => f.write_str("access"),
         }
     }
 }
@@ -176,6 +190,7 @@ pub(crate) fn actions_of(root: &Node, text: &SourceText, origin: FileOrigin) -> 
         builder.add((ActionTarget::Telemetry, ActionKind::Request), summary, &value, None);
     }
     builder.add_composition(root);
+    builder.add_access(root);
     builder.actions
 }
 
@@ -235,7 +250,9 @@ impl ActionBuilder {
         if value["enabled"] == Json::Bool(false) || value["disabled"] == Json::Bool(true) {
             return;
         }
-        let is_kept = |key: &str| fields.contains(&key) && !HARMLESS_SETTINGS.contains(&key);
+        let is_kept = |key: &str| {
+            TOOL_SETTINGS.contains(&key) || (fields.contains(&key) && !HARMLESS_SETTINGS.contains(&key))
+        };
         let entries = value.as_object().into_iter().flatten();
         let mut kept: Map<String, Json> = entries
             .filter(|(key, _)| is_kept(key))
@@ -245,6 +262,9 @@ impl ActionBuilder {
         if value["enabled"] == Json::Bool(true) || value["disabled"] == Json::Bool(false) {
             kept.insert("enabled".to_owned(), Json::Bool(true));
         }
+        let has_only_tools = kept.keys().all(|key| TOOL_SETTINGS.contains(&key.as_str()));
+        let summary =
+            if has_only_tools { kept.keys().cloned().collect::<Vec<_>>().join(", ") } else { summary };
         if !kept.is_empty() {
             self.add(target, summary, &Json::Object(kept), env_file);
         }
@@ -269,6 +289,19 @@ impl ActionBuilder {
         if !names.is_empty() {
             let target = (ActionTarget::Composition, ActionKind::Composition);
             self.add(target, names.join(", "), &Json::Null, None);
+        }
+    }
+
+    /// Adds the settings of access as one action.
+    fn add_access(&mut self, root: &Node) {
+        let settings: Map<String, Json> = ACCESS_SETTINGS
+            .iter()
+            .filter_map(|key| Some(((*key).to_owned(), to_json(root.get(key)?))))
+            .collect();
+        if !settings.is_empty() {
+            let shown = settings.iter().map(|(key, value)| format!("{key} {value}")).collect::<Vec<_>>();
+            let target = (ActionTarget::Access, ActionKind::Access);
+            self.add(target, shown.join(", "), &Json::Object(settings), None);
         }
     }
 
@@ -309,7 +342,8 @@ fn canonical(value: &Json) -> String {
 fn describe_server(value: &Json) -> (ActionKind, String) {
     let redacted = redact_value(value, &[EntrySection::Servers.key()]);
     let has = |key: &str| !value[key].is_null();
-    if has("url") || (has("headers") && !has("command")) {
+    let is_program = has("command") || value["type"] == "stdio";
+    if !is_program && (has("url") || has("headers")) {
         return (ActionKind::Request, describe_request(value, &["url"]));
     }
     let mut summary = quoted(&command_line(&redacted));
@@ -359,4 +393,43 @@ fn quoted(words: &[String]) -> String {
         if is_plain(word) { word.clone() } else { format!("'{}'", word.replace('\'', r"'\''")) }
     };
     words.iter().map(quote).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_program_and_setting_of_access_is_shown() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pegboard.yaml");
+        let cases = [
+            // A URL does not hide the program that runs.
+            (
+                "mcpServers: {p: {type: stdio, command: ev, args: [boo], url: 'https://a.example'}}",
+                "p: ev boo",
+            ),
+            ("mcpServers: {p: {command: ev, url: 'https://a.example'}}", "p: ev"),
+            ("mcpServers: {p: {url: 'https://a.example'}}", "p: https://a.example"),
+            // The program is that of another file.
+            ("mcpServers: {p: {toolsDenied: []}}", "p: toolsDenied"),
+            ("allowedOrigins: ['http://evil.example']", "access: allowedOrigins [\"http://evil.example\"]"),
+            ("start: eager", ""),
+        ];
+        for (text, expected) in cases {
+            std::fs::write(&path, text).unwrap();
+            let configuration = crate::load(&path, &|_| None).unwrap();
+            let shown = configuration.actions.iter().map(|it| format!("{}: {}", it.target, it.summary));
+            assert_eq!(shown.collect::<Vec<_>>().join("; "), expected, "{text}");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_referenced_file_must_be_a_regular_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pegboard.yaml");
+        std::fs::write(&path, "mcpServers: {p: {command: a, env: {K: '${file:/dev/ptmx}'}}}").unwrap();
+        let configuration = crate::load(&path, &|_| None).unwrap();
+        let problems = format!("{:?}", configuration.problems);
+        assert!(problems.contains("not a regular file"), "{problems}");
+    }
 }
