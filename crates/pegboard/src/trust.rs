@@ -123,7 +123,7 @@ impl TrustGate {
         let of_projects: Vec<FileAction> =
             actions.iter().filter(|action| action.origin == FileOrigin::Project).cloned().collect();
         match &self.state {
-            Some(state) => Ok(TrustStore::trust_more(state, &of_projects)?),
+            Some(state) => Ok(TrustStore::trust_more(state, Some(paths::file_owner()), &of_projects)?),
             None => Ok(()),
         }
     }
@@ -152,7 +152,7 @@ impl TrustGate {
         let is_new = |action: &FileAction| !before.iter().any(|before| before.digest == action.digest);
         let mut new = actions_of(&change.path, &change.new);
         new.retain(|action| is_new(action) && !is_foreign(action));
-        if let Err(error) = TrustStore::trust_more(state, &new) {
+        if let Err(error) = TrustStore::trust_more(state, Some(paths::file_owner()), &new) {
             write_stderr(&format!("{}: not trusted yet: {error}", display_path(&change.path)));
         }
     }
