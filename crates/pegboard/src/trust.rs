@@ -121,8 +121,12 @@ impl TrustGate {
         }
     }
 
-    /// Trusts the project files among these actions from now on. Waits for other processes that change the record.
+    /// Trusts the project files among these actions from now on, unless they are used only once. Waits for other
+    /// processes that change the record.
     pub(crate) fn remember(&self, actions: &[FileAction]) -> Result<(), CliError> {
+        if self.rule == TrustRule::Use {
+            return Ok(());
+        }
         let of_projects: Vec<FileAction> =
             actions.iter().filter(|action| action.origin == FileOrigin::Project).cloned().collect();
         match &self.state {

@@ -236,3 +236,18 @@ fn nobody_is_asked_about_more_than_can_be_shown() {
         assert!(shown.contains(last) && !shown.contains('…'), "{shown}");
     }
 }
+
+#[test]
+fn files_that_are_used_once_are_not_trusted_by_a_reload() {
+    let stage = project("pegboard.json");
+    let mut terminal = OnTerminal::start(&mut stage.command("--trust serve --http 127.0.0.1:0"));
+    terminal.wait_for("Ready");
+    let said = stage.run("reload");
+    assert!(!said.contains("error"), "{said}");
+    super::write_servers(&stage, "pegboard.json", &json!({"other": super::evil(&stage)}));
+    terminal.wait_for("enter y");
+    terminal.enter("y");
+    terminal.wait_for("+ default/other");
+    assert_eq!(stage.run("trust --list"), "No trusted files\n");
+    terminal.stop();
+}
