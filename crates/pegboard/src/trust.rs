@@ -83,8 +83,8 @@ impl TrustGate {
         Ok(TrustedConfiguration(configuration))
     }
 
-    /// Asks for consent to actions that are not trusted. Trusts all actions of their files from then on. Nobody is
-    /// asked about more than a prompt can show.
+    /// Asks for consent to actions that are not trusted. Trusts all actions of their files from then on. More
+    /// than a prompt can show is rejected.
     pub(crate) fn require(&self, untrusted: &[&FileAction], all: &[FileAction]) -> Result<(), CliError> {
         if untrusted.is_empty() {
             return Ok(());

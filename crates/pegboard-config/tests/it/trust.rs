@@ -172,10 +172,13 @@ fn writers_of_the_record_do_not_lose_each_others_files() {
     assert!(!TrustStore::open(&state, None).unwrap().is_trusted(&files[3]));
 }
 
+/// A change of the record on behalf of a user.
+#[cfg(unix)]
+type RecordChange = fn(&Path, pegboard_config::trust::FileOwner, &FileAction) -> Result<(), TrustError>;
+
 /// Every way to change the record.
 #[cfg(unix)]
-const CHANGES: [(&str, fn(&Path, pegboard_config::trust::FileOwner, &FileAction) -> Result<(), TrustError>);
-    3] = [
+const CHANGES: [(&str, RecordChange); 3] = [
     ("trust", |state, owner, action| TrustStore::trust(state, Some(owner), std::slice::from_ref(action))),
     ("trust_more", |state, owner, action| {
         TrustStore::trust_more(state, Some(owner), std::slice::from_ref(action))
