@@ -39,7 +39,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run a self-contained tour of the features; needs no network and writes no files
+    /// Run a self-contained tour of the features; no network, and no files without --keep
     Demo(demo::DemoArgs),
     /// Create a configuration file
     Init(init::InitArgs),

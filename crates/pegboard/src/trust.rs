@@ -17,9 +17,9 @@ use crate::cli::{CliError, ExitReason, Globals};
 use crate::commands::config_file::display_path;
 use crate::paths;
 
-/// Maximum number of actions to show, and maximum length of each.
+/// Maximum number of actions in a prompt or an error, and maximum length of each.
 const MAX_SHOWN: usize = 200;
-const MAX_CHARACTERS: usize = 2_000;
+pub(crate) const MAX_CHARACTERS: usize = 2_000;
 
 /// A configuration that may be started: the user has agreed to what its project files do.
 pub(crate) struct TrustedConfiguration(Configuration);
@@ -83,12 +83,15 @@ impl TrustGate {
         Ok(TrustedConfiguration(configuration))
     }
 
-    /// Asks for consent to actions that are not trusted. Trusts all actions of their files from then on.
+    /// Asks for consent to actions that are not trusted. Trusts all actions of their files from then on. More
+    /// than a prompt can show is rejected.
     pub(crate) fn require(&self, untrusted: &[&FileAction], all: &[FileAction]) -> Result<(), CliError> {
         if untrusted.is_empty() {
             return Ok(());
         }
-        let Some(mut terminal) = Terminal::detect().filter(|_| self.rule == TrustRule::Ask) else {
+        let Some(mut terminal) =
+            Terminal::detect().filter(|_| self.rule == TrustRule::Ask && can_ask(untrusted))
+        else {
             let lines = by_file(untrusted).into_iter().flat_map(|(_, actions)| action_lines(&actions));
             return Err(lines.fold(self.not_trusted(untrusted), CliError::detail));
         };
@@ -118,12 +121,16 @@ impl TrustGate {
         }
     }
 
-    /// Trusts the project files among these actions from now on.
+    /// Trusts the project files among these actions from now on, unless they are used only once. Waits for other
+    /// processes that change the record.
     pub(crate) fn remember(&self, actions: &[FileAction]) -> Result<(), CliError> {
+        if self.rule == TrustRule::Use {
+            return Ok(());
+        }
         let of_projects: Vec<FileAction> =
             actions.iter().filter(|action| action.origin == FileOrigin::Project).cloned().collect();
         match &self.state {
-            Some(state) => Ok(TrustStore::trust_more(state, &of_projects)?),
+            Some(state) => Ok(TrustStore::trust_more(state, Some(paths::file_owner()), &of_projects)?),
             None => Ok(()),
         }
     }
@@ -152,7 +159,7 @@ impl TrustGate {
         let is_new = |action: &FileAction| !before.iter().any(|before| before.digest == action.digest);
         let mut new = actions_of(&change.path, &change.new);
         new.retain(|action| is_new(action) && !is_foreign(action));
-        if let Err(error) = TrustStore::trust_more(state, &new) {
+        if let Err(error) = TrustStore::trust_more(state, Some(paths::file_owner()), &new) {
             write_stderr(&format!("{}: not trusted yet: {error}", display_path(&change.path)));
         }
     }
@@ -186,17 +193,31 @@ pub(crate) fn by_file<'a>(actions: &[&'a FileAction]) -> Vec<(&'a Path, Vec<&'a 
     files
 }
 
-/// Renders actions as a table.
-pub(crate) fn table(actions: &[&FileAction]) -> String {
-    let rows = shown_rows(actions).into_iter().map(|(name, summary)| vec![format!("  {name}"), summary]);
-    let mut table = columns(&rows.collect::<Vec<_>>()).trim_end().to_owned();
-    table.extend(left_out(actions).map(|line| format!("\n  {line}")));
-    table
+/// Returns `true` if a prompt can show these actions in full.
+fn can_ask(actions: &[&FileAction]) -> bool {
+    actions.len() <= MAX_SHOWN
+        && actions.iter().all(|action| is_shown_in_full(&action.target.to_string(), &action.summary))
 }
 
-/// Renders actions, one in each line.
+/// Returns `true` if neither the name nor the summary of an action is too long to be shown.
+pub(crate) fn is_shown_in_full(name: &str, summary: &str) -> bool {
+    [name, summary].iter().all(|text| one_line(text, MAX_CHARACTERS) == one_line(text, usize::MAX))
+}
+
+/// Renders all actions as a table, in full.
+pub(crate) fn table(actions: &[&FileAction]) -> String {
+    let row = |action: &&FileAction| {
+        let name = one_line(&action.target.to_string(), usize::MAX);
+        vec![format!("  {name}"), one_line(&action.summary, usize::MAX)]
+    };
+    columns(&actions.iter().map(row).collect::<Vec<_>>()).trim_end().to_owned()
+}
+
+/// Renders actions, one in each line, up to a limit.
 fn action_lines(actions: &[&FileAction]) -> Vec<String> {
-    let line = |(action, (name, summary)): (&&FileAction, (String, String))| {
+    let line = |action: &&FileAction| {
+        let name = one_line(&action.target.to_string(), MAX_CHARACTERS);
+        let summary = one_line(&action.summary, MAX_CHARACTERS);
         let verb = match action.kind {
             ActionKind::Program => "run",
             ActionKind::Request => "connect to",
@@ -205,18 +226,7 @@ fn action_lines(actions: &[&FileAction]) -> Vec<String> {
         };
         format!("would {verb} {name}: {summary}")
     };
-    actions.iter().zip(shown_rows(actions)).map(line).chain(left_out(actions)).collect()
-}
-
-fn shown_rows(actions: &[&FileAction]) -> Vec<(String, String)> {
-    let row = |action: &&FileAction| {
-        (one_line(&action.target.to_string(), MAX_CHARACTERS), one_line(&action.summary, MAX_CHARACTERS))
-    };
-    actions.iter().take(MAX_SHOWN).map(row).collect()
-}
-
-/// Mentions the actions that are not shown.
-fn left_out(actions: &[&FileAction]) -> Option<String> {
     let n_more = actions.len().saturating_sub(MAX_SHOWN);
-    (n_more > 0).then(|| format!("… and {n_more} more"))
+    let left_out = (n_more > 0).then(|| format!("… and {n_more} more"));
+    actions.iter().take(MAX_SHOWN).map(line).chain(left_out).collect()
 }

@@ -32,6 +32,17 @@ pub struct HeldChange {
     pub summary: String,
     /// File that has the change, if it is in one of the files themselves.
     pub file: Option<PathBuf>,
+    /// Digests of the entry in its files. The summary leaves out secrets, and two changes must not be taken for one.
+    digests: Vec<String>,
+    /// The program, if it is one: its environment may come from elsewhere.
+    program: Option<ServerProgram>,
+}
+
+impl HeldChange {
+    /// Returns `true` if the change includes this action.
+    pub fn includes(&self, action: &FileAction) -> bool {
+        is_same_entry(&self.target, &action.target)
+    }
 }
 
 /// Reason why a change waits for approval.
@@ -83,7 +94,10 @@ impl ApprovedConfiguration {
             for (name, entry) in &described.servers {
                 let target = server_target(toolbox.as_str(), name.as_str());
                 let reason = review.server(&target, self.servers.get(&target), entry);
-                held.extend(reason.map(|reason| review.held(target, reason)));
+                held.extend(reason.map(|reason| HeldChange {
+                    program: running_program(entry).cloned(),
+                    ..review.held(target, reason)
+                }));
             }
             for (name, entry) in &described.rest_tools {
                 let target = rest_target(toolbox.as_str(), name.as_str());
@@ -123,8 +137,7 @@ impl ApprovedConfiguration {
     /// Returns the approved entries after a configuration was applied without the changes that are held.
     #[must_use]
     pub fn after(&self, configuration: &Configuration, held: &[HeldChange]) -> Self {
-        let is_held =
-            |action: &&FileAction| held.iter().any(|change| is_same_entry(&change.target, &action.target));
+        let is_held = |action: &&FileAction| held.iter().any(|change| change.includes(action));
         let mut approved = Self::new(configuration);
         approved.actions.retain(|action| !is_held(&action));
         approved.actions.extend(self.actions.iter().filter(is_held).cloned());
@@ -212,10 +225,13 @@ impl ChangeReview<'_> {
     }
 
     fn held(&self, target: ActionTarget, reason: HeldReason) -> HeldChange {
-        let action = self.now_of(&target).last();
-        let (summary, file) =
-            (action.map(|action| action.summary.clone()), action.map(|action| action.file.clone()));
-        HeldChange { target, reason, summary: summary.unwrap_or_default(), file }
+        let actions: Vec<&FileAction> = self.now_of(&target).collect();
+        let digests = actions.iter().map(|action| action.digest.clone()).collect();
+        let (summary, file) = match actions.last() {
+            Some(action) => (action.summary.clone(), Some(action.file.clone())),
+            None => (String::new(), None),
+        };
+        HeldChange { target, reason, summary, file, digests, program: None }
     }
 }
 

@@ -33,7 +33,7 @@ const MAX_ACTIONS: usize = 2_000;
 /// # let path = folder.path().join("pegboard.yaml");
 /// std::fs::write(&path, "mcpServers: {notes: {command: notes-server}}")?;
 /// let actions = pegboard_config::load(&path, &|_| None)?.actions;
-/// TrustStore::trust(&state, &actions)?;
+/// TrustStore::trust(&state, None, &actions)?;
 /// assert!(TrustStore::open(&state, None)?.is_trusted(&actions[0]));
 ///
 /// std::fs::write(&path, "mcpServers: {notes: {command: other-server}}")?;
@@ -123,8 +123,9 @@ impl TrustError {
     /// Returns the suggested fix, if there is one.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::Corrupt { .. } => Some("remove it, and trust your files again with pegboard trust"),
-            Self::Unsafe { .. } => Some("make it your own, or remove it and trust your files again"),
+            Self::Corrupt { .. } | Self::Unsafe { .. } => {
+                Some("remove it, and trust your files again with pegboard trust")
+            }
             Self::Locked => Some("wait for it to finish and try again"),
             Self::Unwritable { .. } => Some("set another directory with --state"),
             Self::Write(_) => None,
@@ -171,28 +172,38 @@ impl TrustStore {
         files.any(|file| file.actions.iter().any(|trusted| trusted.digest == action.digest))
     }
 
-    /// Trusts files with all of their actions, which replace the ones trusted before.
-    pub fn trust(folder: &Path, actions: &[FileAction]) -> Result<(), TrustError> {
-        Self::update(folder, |store| {
+    /// Trusts files with all of their actions, which replace the ones trusted before. If `owner` is given, a record
+    /// of another user is an error, as in [`TrustStore::open`].
+    pub fn trust(folder: &Path, owner: Option<FileOwner>, actions: &[FileAction]) -> Result<(), TrustError> {
+        Self::update(folder, owner, |store| {
             let files: BTreeSet<&PathBuf> = actions.iter().map(|action| &action.file).collect();
             store.files.retain(|file| !files.contains(&file.path));
             store.add(actions)
         })
     }
 
-    /// Trusts further actions of files.
-    pub fn trust_more(folder: &Path, actions: &[FileAction]) -> Result<(), TrustError> {
+    /// Trusts further actions of files. The owner is checked as in [`TrustStore::trust`].
+    pub fn trust_more(
+        folder: &Path,
+        owner: Option<FileOwner>,
+        actions: &[FileAction],
+    ) -> Result<(), TrustError> {
         if actions.is_empty() {
             return Ok(());
         }
-        Self::update(folder, |store| store.add(actions))
+        Self::update(folder, owner, |store| store.add(actions))
     }
 
-    /// Revokes the trust in files. Returns those that were trusted.
-    pub fn revoke(folder: &Path, paths: &[PathBuf]) -> Result<Vec<PathBuf>, TrustError> {
+    /// Revokes the trust in files. Returns those that were trusted. The owner is checked as in
+    /// [`TrustStore::trust`].
+    pub fn revoke(
+        folder: &Path,
+        owner: Option<FileOwner>,
+        paths: &[PathBuf],
+    ) -> Result<Vec<PathBuf>, TrustError> {
         let keys: Vec<PathBuf> = paths.iter().map(|path| file_key(path)).collect();
         let mut revoked = Vec::new();
-        Self::update(folder, |store| {
+        Self::update(folder, owner, |store| {
             store.files.retain(|file| {
                 let is_revoked = keys.contains(&file.path) || paths.contains(&file.path);
                 if is_revoked {
@@ -232,9 +243,11 @@ impl TrustStore {
         Ok(())
     }
 
-    /// Changes the record. Other processes wait.
+    /// Changes the record. Other processes wait. The entries of a record that another user could have written are
+    /// not taken over: once rewritten, they would be ours.
     fn update(
         folder: &Path,
+        owner: Option<FileOwner>,
         change: impl FnOnce(&mut Self) -> Result<(), TrustError>,
     ) -> Result<(), TrustError> {
         let unwritable = |error| TrustError::Unwritable { folder: folder.to_owned(), error };
@@ -243,7 +256,7 @@ impl TrustStore {
             LockError::Busy => TrustError::Locked,
             LockError::System(error) => unwritable(error),
         })?;
-        let mut store = Self::open(folder, None)?;
+        let mut store = Self::open(folder, owner)?;
         change(&mut store)?;
         let Self { files, text } = store;
         let record = TrustRecord { version: VERSION, files };

@@ -140,7 +140,7 @@ fn the_record_of_trusted_files_is_limited() {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("state");
     let files = actions(folder.path(), 1_001, 1);
-    TrustStore::trust(&state, &files).unwrap();
+    TrustStore::trust(&state, None, &files).unwrap();
     let store = TrustStore::open(&state, None).unwrap();
     assert_eq!(
         (store.files().len(), store.is_trusted(&files[0]), store.is_trusted(&files[1])),
@@ -148,9 +148,9 @@ fn the_record_of_trusted_files_is_limited() {
     );
 
     let many = actions(folder.path(), 1, 2_001);
-    assert!(matches!(TrustStore::trust(&state, &many), Err(TrustError::TooManyActions { .. })));
-    TrustStore::trust(&state, &many[..2_000]).unwrap();
-    TrustStore::trust_more(&state, &many[2_000..]).unwrap();
+    assert!(matches!(TrustStore::trust(&state, None, &many), Err(TrustError::TooManyActions { .. })));
+    TrustStore::trust(&state, None, &many[..2_000]).unwrap();
+    TrustStore::trust_more(&state, None, &many[2_000..]).unwrap();
     let store = TrustStore::open(&state, None).unwrap();
     assert_eq!((store.is_trusted(&many[0]), store.is_trusted(&many[2_000])), (false, true));
 }
@@ -162,12 +162,56 @@ fn writers_of_the_record_do_not_lose_each_others_files() {
     let files = actions(folder.path(), 16, 1);
     std::thread::scope(|scope| {
         for file in &files {
-            scope.spawn(|| TrustStore::trust_more(&state, std::slice::from_ref(file)).unwrap());
+            scope.spawn(|| TrustStore::trust_more(&state, None, std::slice::from_ref(file)).unwrap());
         }
     });
     let store = TrustStore::open(&state, None).unwrap();
     assert!(files.iter().all(|file| store.is_trusted(file)));
-    let revoked = TrustStore::revoke(&state, &[files[3].file.clone()]).unwrap();
+    let revoked = TrustStore::revoke(&state, None, &[files[3].file.clone()]).unwrap();
     assert_eq!(revoked, [files[3].file.clone()]);
     assert!(!TrustStore::open(&state, None).unwrap().is_trusted(&files[3]));
+}
+
+/// A change of the record on behalf of a user.
+#[cfg(unix)]
+type RecordChange = fn(&Path, pegboard_config::trust::FileOwner, &FileAction) -> Result<(), TrustError>;
+
+/// Every way to change the record.
+#[cfg(unix)]
+const CHANGES: [(&str, RecordChange); 3] = [
+    ("trust", |state, owner, action| TrustStore::trust(state, Some(owner), std::slice::from_ref(action))),
+    ("trust_more", |state, owner, action| {
+        TrustStore::trust_more(state, Some(owner), std::slice::from_ref(action))
+    }),
+    ("revoke", |state, owner, action| {
+        TrustStore::revoke(state, Some(owner), std::slice::from_ref(&action.file)).map(drop)
+    }),
+];
+
+#[cfg(unix)]
+#[test]
+fn a_record_that_others_could_have_written_is_not_taken_over() {
+    use pegboard_config::trust::FileOwner;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+
+    let folder = tempfile::tempdir().unwrap();
+    let uid = std::fs::metadata(folder.path()).unwrap().uid();
+    let own = FileOwner { uid, private_group: None };
+    // Only root can give a file away, and files of root are accepted.
+    let (other, new_owner) =
+        if uid == 0 { (own, Some(65_534)) } else { (FileOwner { uid: uid + 1, ..own }, None) };
+    for (owner, mode, new_uid) in [(own, 0o666, None), (own, 0o620, None), (other, 0o600, new_owner)] {
+        for (name, change) in CHANGES {
+            let state = folder.path().join(format!("{name}-{mode:o}"));
+            let [planted, mine] = <[FileAction; 2]>::try_from(actions(folder.path(), 2, 1)).unwrap();
+            TrustStore::trust(&state, None, &[planted]).unwrap();
+            let record = state.join("trust.json");
+            std::fs::set_permissions(&record, std::fs::Permissions::from_mode(mode)).unwrap();
+            chown(&record, new_uid, None).unwrap();
+            let before = std::fs::read_to_string(&record).unwrap();
+            let result = change(&state, owner, &mine);
+            assert!(matches!(result, Err(TrustError::Unsafe { .. })), "{name} {mode:o}: {result:?}");
+            assert_eq!(std::fs::read_to_string(&record).unwrap(), before, "{name} {mode:o}");
+        }
+    }
 }

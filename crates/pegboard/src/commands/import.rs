@@ -57,8 +57,9 @@ impl ImportArgs {
         } else {
             Vec::new()
         };
+        let import_use = if self.take_over { ImportUse::Clients } else { ImportUse::Pegboard };
         // Pegboard's file is written first: a client must not refer to a missing file.
-        let mut report = finish(globals, import, (self.target, self.take_over))?;
+        let mut report = finish(globals, import, self.target, import_use)?;
         let mut failures = Vec::new();
         for takeover in taken {
             let write = || Ok(open_backups(globals)?.write(takeover.client, &takeover.change)?);
@@ -101,7 +102,16 @@ pub(super) fn import_into_new(
         let failure = CliError::not_found("unknown_server", "no servers to import");
         return Err(failure.hint("remove --from, or use another source"));
     }
-    finish(globals, import, (target, false))
+    finish(globals, import, target, ImportUse::Pegboard)
+}
+
+/// Programs that use the imported entries.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ImportUse {
+    /// Commands of Pegboard, which ask for trust.
+    Pegboard,
+    /// Clients that Pegboard takes over: they start it without asking.
+    Clients,
 }
 
 /// Writes the file, or shows the diff. Entries of project files that are not trusted are imported, but not trusted
@@ -109,7 +119,8 @@ pub(super) fn import_into_new(
 fn finish(
     globals: &Globals,
     import: Import<'static>,
-    (target, takes_over): (EditTarget, bool),
+    target: EditTarget,
+    import_use: ImportUse,
 ) -> Result<ImportReport, CliError> {
     let (mut edited, mut untrusted) = (None, Vec::new());
     if import.has_new_items() {
@@ -118,7 +129,7 @@ fn finish(
         }
         let checked = target.check(&import.file)?;
         untrusted = untrusted_targets(globals, &import)?;
-        if !target.dry_run && (takes_over || is_users_file(&import.file.path)) {
+        if !target.dry_run && (import_use == ImportUse::Clients || is_users_file(&import.file.path)) {
             require_trust(globals, &import, &mut untrusted)?;
         }
         if !target.dry_run {

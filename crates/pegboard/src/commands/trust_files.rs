@@ -45,7 +45,7 @@ impl TrustArgs {
             return Ok(ExitCode::SUCCESS);
         }
         let actions = selection.project_actions(&self.sources)?;
-        TrustStore::trust(&state_dir(globals)?, &actions)?;
+        TrustStore::trust(&state_dir(globals)?, Some(paths::file_owner()), &actions)?;
         let actions: Vec<&FileAction> = actions.iter().collect();
         let files = by_file(&actions);
         let document: Vec<Value> = files.iter().map(|(file, actions)| document(file, actions)).collect();
@@ -74,7 +74,7 @@ impl UntrustArgs {
         } else {
             self.files
         };
-        let revoked = TrustStore::revoke(&state, &files)?;
+        let revoked = TrustStore::revoke(&state, Some(paths::file_owner()), &files)?;
         if revoked.is_empty() && !self.all {
             let names: Vec<String> = files.iter().map(|file| display_path(file)).collect();
             let failure = CliError::not_found("not_found", format!("{} is not trusted", names.join(", ")));

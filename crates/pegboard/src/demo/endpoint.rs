@@ -100,9 +100,9 @@ impl DemoEndpoint {
         let (token, header) = match access.token_path() {
             Some(path) => {
                 let path = path.display().to_string().replace('\'', r"'\''");
-                (format!("TOKEN=$(cat '{path}')\n  "), "\"Authorization: Bearer $TOKEN\"")
+                (format!("TOKEN=$(cat '{path}')\n  "), " --header \"Authorization: Bearer $TOKEN\"")
             }
-            None => (String::new(), "\"\""),
+            None => (String::new(), ""),
         };
         format!(
             "Ready  MCP {endpoint}{instead}\n\
@@ -111,10 +111,22 @@ impl DemoEndpoint {
              pegboard call shop/price item=lamp\n  \
              pegboard trace last\n  \
              {token}\
-             curl -H {header} 'http://{}/api/tools?query=note'\n  \
-             claude mcp add --transport http demo {endpoint} --header {header}\n  \
-             npx @modelcontextprotocol/inspector --cli {endpoint} --transport http --header {header} --method tools/list",
+             curl{header} 'http://{}/api/tools?query=note'\n  \
+             claude mcp add --transport http demo {endpoint}{header}\n  \
+             npx @modelcontextprotocol/inspector --cli {endpoint} --transport http{header} --method tools/list",
             self.address
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn without_a_token_the_suggested_commands_send_no_header() {
+        let endpoint = DemoEndpoint::open(([127, 0, 0, 1], 0).into()).await.unwrap();
+        let invitation = endpoint.invitation(&AdmittedClients::OwnUser("no token".to_owned()));
+        assert!(!invitation.contains("--header") && !invitation.contains("TOKEN"), "{invitation}");
     }
 }

@@ -86,6 +86,17 @@ fn without_time(line: &str) -> &str {
 }
 
 #[test]
+fn the_demo_writes_no_files() {
+    let home = tempfile::tempdir().expect("there is room");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pegboard"));
+    command.args(["demo", "--json"]).current_dir(home.path()).env("HOME", home.path());
+    command.env_remove("XDG_STATE_HOME").env_remove("PEGBOARD_STATE");
+    assert!(command.output().expect("the binary was just built").status.success());
+    let left: Vec<_> = std::fs::read_dir(home.path()).expect("it is still there").flatten().collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
 fn the_report_is_available_as_json() {
     let output = demo(env!("CARGO_BIN_EXE_pegboard"), &["--json"]);
     let report: Value = serde_json::from_slice(&output.stdout).expect("the report is JSON");

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use pegboard::gateway::access::{self, AccessToken, TokenlessAccess};
+use pegboard::owner::Owner;
 use pegboard::settings::gateway::GatewaySettings;
 use pegboard::wire::http::server::{HttpApplication, HttpServerOptions, can_identify_users};
 
@@ -30,6 +31,12 @@ impl AdmittedClients {
     pub(crate) fn from_variables(variables: &[String]) -> Result<Self, CliError> {
         let mut tokens = BTreeMap::new();
         for variable in variables {
+            if Owner::new(variable) == Owner::local() {
+                return Err(CliError::usage(format!(
+                    "--token-env: {variable:?} is the name of the gateway's operator"
+                ))
+                .hint("use a variable with another name, such as CLIENT_TOKEN"));
+            }
             let token = environment::var(variable).unwrap_or_default();
             let command = format!("export {variable}=$(openssl rand -hex 32)");
             if token.trim().is_empty() {
@@ -123,4 +130,20 @@ pub(crate) fn server_options(address: SocketAddr, settings: &GatewaySettings) ->
     options.allows_addresses = !address.ip().is_loopback();
     options.allowed_origins.clone_from(&settings.allowed_origins);
     options
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_client_has_the_name_of_the_operator() {
+        for name in ["local", ""] {
+            let failure = AdmittedClients::from_variables(&[name.to_owned()]).unwrap_err();
+            let expected = format!("--token-env: {name:?} is the name of the gateway's operator");
+            assert_eq!(failure.message(), expected);
+        }
+        let failure = AdmittedClients::from_variables(&["LOCAL_OF_NOBODY".to_owned()]).unwrap_err();
+        assert_eq!(failure.message(), "--token-env: LOCAL_OF_NOBODY is not set");
+    }
 }

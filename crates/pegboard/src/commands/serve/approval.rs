@@ -21,6 +21,9 @@ const MAX_REQUESTS: usize = 16;
 /// Interval between checks of the terminal.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
+/// Text that tells how to approve changes without a terminal.
+pub(super) const APPROVE_BY_COMMAND: &str = "Approve with pegboard reload";
+
 /// Reply to a command that requests a reload.
 pub(super) type ReloadReply = oneshot::Sender<Result<ReloadOutcome, CliError>>;
 
@@ -90,7 +93,7 @@ impl TerminalAnswers {
                 discard_input();
                 "Approve with pegboard reload, or enter y"
             }
-            None => "Approve with pegboard reload",
+            None => APPROVE_BY_COMMAND,
         }
     }
 

@@ -8,18 +8,18 @@ use std::time::Duration;
 
 use pegboard::config::Configuration;
 use pegboard::config::source::MAX_BYTES;
-use pegboard::config::trust::{ApprovedConfiguration, HeldChange, TrustStore};
+use pegboard::config::trust::{ApprovedConfiguration, FileAction, HeldChange, TrustStore};
 use pegboard::gateway::api::{PendingChange, PendingChanges};
 use pegboard::telemetry::{Telemetry, write_stderr};
 use pegboard::wire::descriptors;
 use pegboard::wiring::App;
 use tokio::time;
 
-use super::approval::{ReloadReply, ReloadRequests, TerminalAnswers};
+use super::approval::{APPROVE_BY_COMMAND, ReloadReply, ReloadRequests, TerminalAnswers};
 use crate::cli::CliError;
 use crate::cli::format::one_line;
 use crate::paths::{self, ConfigSelection};
-use crate::trust::TrustedConfiguration;
+use crate::trust::{MAX_CHARACTERS, TrustedConfiguration, is_shown_in_full};
 
 /// Interval between checks of the files.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -27,8 +27,6 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// an editor may still be writing it.
 const SETTLE_INTERVAL: Duration = Duration::from_millis(100);
 const MAX_SETTLE_ROUNDS: usize = 20;
-/// Maximum length of a command line in the log.
-const MAX_CHARACTERS: usize = 2_000;
 
 /// Watching of configuration files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +49,8 @@ pub(crate) struct ConfigWatcher {
     approved: ApprovedConfiguration,
     /// Changes that wait for approval.
     pending: PendingChanges,
+    /// Those among them that were printed in full, and that an answer on the terminal is about.
+    shown: Vec<HeldChange>,
 }
 
 /// Sources of requests to reload.
@@ -67,8 +67,33 @@ pub(crate) struct ReloadTriggers {
 enum ReloadTrigger {
     /// Files changed. The user has not agreed to the changes.
     FilesChanged,
+    /// The user agreed on the terminal to the changes that were printed.
+    Answered,
     /// The user asked for a reload, and thereby agrees to the changes.
     Requested(Option<ReloadReply>),
+}
+
+/// Consent of the user to changes that need approval.
+enum Consent {
+    /// The user was not asked.
+    None,
+    /// The user agreed to these changes and to no others.
+    Shown(Vec<HeldChange>),
+    /// The user agreed to the files as they are now.
+    All,
+}
+
+impl Consent {
+    /// Splits changes into those that the user agreed to and those that wait.
+    fn split(&self, changes: Vec<HeldChange>) -> (Vec<HeldChange>, Vec<HeldChange>) {
+        let is_agreed = match self {
+            Self::None => false,
+            // The files may have changed since.
+            Self::Shown(shown) => *shown == changes,
+            Self::All => true,
+        };
+        if is_agreed { (changes, Vec::new()) } else { (Vec::new(), changes) }
+    }
 }
 
 /// Result of a reload.
@@ -84,7 +109,7 @@ impl ConfigWatcher {
     pub(crate) fn new(selection: ConfigSelection, mode: WatchMode) -> Self {
         let digests = FileDigests::new(&selection.candidates(), &[]);
         let (approved, pending) = (ApprovedConfiguration::default(), PendingChanges::default());
-        Self { selection, mode, referenced: Vec::new(), digests, approved, pending }
+        Self { selection, mode, referenced: Vec::new(), digests, approved, pending, shown: Vec::new() }
     }
 
     /// Watched sources.
@@ -119,8 +144,12 @@ impl ConfigWatcher {
         loop {
             let trigger = self.wait_for_trigger(&mut triggers).await;
             let files = self.selection.files();
-            let is_agreed = matches!(trigger, ReloadTrigger::Requested(_));
-            let outcome = match self.reload(is_agreed, app, served, telemetry).await {
+            let consent = match &trigger {
+                ReloadTrigger::FilesChanged => Consent::None,
+                ReloadTrigger::Answered => Consent::Shown(self.shown.clone()),
+                ReloadTrigger::Requested(_) => Consent::All,
+            };
+            let outcome = match self.reload(consent, app, served, telemetry).await {
                 Ok(outcome) => {
                     write_stderr(&format!("Reloaded  {files}: {}", outcome.changes));
                     self.report_pending(&mut triggers.terminal);
@@ -146,7 +175,7 @@ impl ConfigWatcher {
     /// Loads the files and switches to them. Changes that need approval are left out unless the user has agreed.
     async fn reload(
         &mut self,
-        is_agreed: bool,
+        consent: Consent,
         app: &App,
         served: Option<&str>,
         telemetry: &Telemetry,
@@ -155,21 +184,35 @@ impl ConfigWatcher {
         paths::print_problems(&configuration);
         self.watch_references(&configuration);
         let changes = self.review(&configuration);
-        let (agreed, held) = if is_agreed { (changes, Vec::new()) } else { (Vec::new(), changes) };
+        let (agreed, held) = consent.split(changes);
+        if matches!(consent, Consent::Shown(_)) && !held.is_empty() {
+            write_stderr("Not approved: the changes are no longer those that were shown");
+        }
         self.approved.take_back(&mut configuration, &held);
         let approved = self.approved.after(&configuration, &held);
-        let actions = configuration.actions.clone();
+        let mut actions = configuration.actions.clone();
+        if !matches!(consent, Consent::All) {
+            actions.retain(|action| agreed.iter().any(|change| change.includes(action)));
+        }
         let changes = app.reload(configuration, served, telemetry).await;
         let changes = changes.map_err(|error| CliError::configuration(error.to_string()))?.to_string();
         self.approved = approved;
-        self.pending.replace(held.into_iter().map(pending_change).collect());
-        if is_agreed && let Err(failure) = self.selection.gate().remember(&actions) {
-            write_stderr(&format!(
-                "The project's files are not trusted after a restart: {}",
-                failure.summary()
-            ));
-        }
+        self.pending.replace(held.iter().cloned().map(pending_change).collect());
+        self.shown = held;
+        self.remember(actions).await;
         Ok(ReloadOutcome { changes, approved: agreed.into_iter().map(pending_change).collect() })
+    }
+
+    /// Trusts the project files among these actions from now on.
+    async fn remember(&self, actions: Vec<FileAction>) {
+        let gate = self.selection.gate().clone();
+        // Another process may hold the lock of the record.
+        let remembered = tokio::task::spawn_blocking(move || gate.remember(&actions)).await;
+        let remembered = remembered.unwrap_or_else(|error| Err(CliError::system(error.to_string())));
+        if let Err(failure) = remembered {
+            let reason = failure.summary();
+            write_stderr(&format!("The project's files are not trusted after a restart: {reason}"));
+        }
     }
 
     /// Returns the changes that need approval.
@@ -182,14 +225,18 @@ impl ConfigWatcher {
     }
 
     /// Prints the changes that wait for approval.
-    fn report_pending(&self, terminal: &mut TerminalAnswers) {
+    fn report_pending(&mut self, terminal: &mut TerminalAnswers) {
         let pending = self.pending.list();
         for PendingChange { entry, reason, action, .. } in &pending {
             let (entry, action) = (one_line(entry, MAX_CHARACTERS), one_line(action, MAX_CHARACTERS));
             write_stderr(&format!("Waiting  {entry} ({reason}): {action}"));
         }
+        if pending.iter().any(|change| !is_shown_in_full(&change.entry, &change.action)) {
+            // An answer would be about more than the user can see.
+            self.shown.clear();
+        }
         if !pending.is_empty() {
-            write_stderr(terminal.invite());
+            write_stderr(if self.shown.is_empty() { APPROVE_BY_COMMAND } else { terminal.invite() });
         }
     }
 
@@ -203,7 +250,7 @@ impl ConfigWatcher {
                 WatchMode::Disabled => std::future::pending().await,
             }
         };
-        let is_waiting = !self.pending.list().is_empty();
+        let is_waiting = !self.shown.is_empty();
         let trigger = tokio::select! {
             now = change => {
                 self.digests = now;
@@ -211,7 +258,7 @@ impl ConfigWatcher {
             }
             () = triggers.signal.next() => ReloadTrigger::Requested(None),
             reply = triggers.requests.next() => ReloadTrigger::Requested(Some(reply)),
-            () = triggers.terminal.agreed(), if is_waiting => ReloadTrigger::Requested(None),
+            () = triggers.terminal.agreed(), if is_waiting => ReloadTrigger::Answered,
         };
         self.digests = FileDigests::new(&own, &referenced);
         trigger
@@ -219,7 +266,7 @@ impl ConfigWatcher {
 }
 
 fn pending_change(held: HeldChange) -> PendingChange {
-    let HeldChange { target, reason, summary, file } = held;
+    let HeldChange { target, reason, summary, file, .. } = held;
     PendingChange { entry: target.to_string(), reason: reason.to_string(), action: summary, file }
 }
 

@@ -113,7 +113,28 @@ fn the_record_of_trusted_files_is_private() {
     let record = stage.path("~/state/pegboard/trust.json");
     assert_eq!(mode(&record), 0o600);
     set_mode(&record, 0o666);
-    let said = stage.run("ls");
-    assert!(said.contains("other users can write the file"), "{said}");
-    assert!(!has_run(&stage));
+    check_record_rejected(&stage, "other users can write the file (mode 0666)");
+}
+
+#[test]
+fn a_record_of_another_user_is_never_taken_over() {
+    if !is_root() {
+        return;
+    }
+    let stage = project("pegboard.json");
+    stage.run("trust");
+    chown(stage.path("~/state/pegboard/trust.json"), Some(OTHER), None).unwrap();
+    check_record_rejected(&stage, "the file belongs to another user (uid 65534)");
+}
+
+/// Checks that no command uses the record or makes it its own.
+fn check_record_rejected(stage: &Stage, reason: &str) {
+    let path = "~/state/pegboard/trust.json";
+    let before = stage.read(path);
+    for command in ["ls", "trust", "add more https://example.com/mcp", "untrust", "untrust --all", "ls"] {
+        let said = stage.run(command);
+        assert!(said.contains(reason), "{command}: {said}");
+        assert!(!has_run(stage), "{command} ran it");
+        assert_eq!(stage.read(path), before, "{command} changed it");
+    }
 }

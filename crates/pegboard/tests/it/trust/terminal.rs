@@ -10,6 +10,7 @@ use std::time::Duration;
 use insta::assert_snapshot;
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use serde_json::{Value, json};
 
 use super::{has_run, project};
 use crate::files::stage::Stage;
@@ -70,8 +71,15 @@ impl OnTerminal {
 
     /// Waits for the end. Returns the exit code.
     fn end(mut self) -> (String, Option<i32>) {
-        while let Ok(more) = self.output.recv_timeout(LONG) {
-            self.seen.push_str(&more);
+        loop {
+            match self.output.recv_timeout(LONG) {
+                Ok(more) => self.seen.push_str(&more),
+                Err(mpsc::RecvTimeoutError::Disconnected) => break,
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    self.child.kill().unwrap();
+                    break;
+                }
+            }
         }
         let code = self.child.wait().unwrap().code();
         let plain = anstream::adapter::strip_str(&self.seen).to_string().replace('\r', "");
@@ -149,7 +157,7 @@ fn a_gateway_asks_on_its_terminal_before_it_starts_new_programs() {
     server["start"] = "eager".into();
     // What was typed before is no answer.
     terminal.enter("y");
-    super::write_servers(&stage, "pegboard.json", &serde_json::json!({"evil": server}));
+    super::write_servers(&stage, "pegboard.json", &json!({"evil": server}));
     terminal.wait_for("enter y");
     assert!(!has_run(&stage));
     terminal.enter("n");
@@ -157,5 +165,89 @@ fn a_gateway_asks_on_its_terminal_before_it_starts_new_programs() {
     terminal.wait_for("+ default/evil");
     terminal.wait_for("✗");
     assert!(has_run(&stage));
+    terminal.stop();
+}
+
+#[test]
+fn an_answer_approves_only_what_was_shown() {
+    let stage = Stage::new();
+    let with_level = |level: &str| {
+        let mut server = super::evil(&stage);
+        server["env"] = json!({"LEVEL": level});
+        server
+    };
+    let harmless = json!({"command": "/bin/true"});
+    // The last two look the same.
+    for (shown, swapped) in [(harmless, super::evil(&stage)), (with_level("info"), with_level("debug"))] {
+        let _ = std::fs::remove_file(super::mark(&stage));
+        let write = |mut server: Value| {
+            server["start"] = "eager".into();
+            super::write_servers(&stage, "pegboard.json", &json!({"evil": server}));
+        };
+        stage.write("pegboard.json", "{\"mcpServers\": {}}");
+        let mut terminal = OnTerminal::start(&mut stage.command("serve --http 127.0.0.1:0"));
+        terminal.wait_for("Ready");
+        write(shown);
+        terminal.wait_for("enter y");
+        terminal.seen.clear();
+        write(swapped);
+        terminal.enter("y");
+        terminal.wait_for("Waiting  evil (new): /bin/sh");
+        terminal.wait_for("enter y");
+        assert!(!has_run(&stage), "{}", terminal.seen);
+        assert_eq!(stage.run("trust --list"), "No trusted files\n");
+        terminal.enter("y");
+        terminal.wait_for("✗");
+        assert!(has_run(&stage));
+        terminal.stop();
+        stage.run("untrust --all");
+    }
+}
+
+#[test]
+fn a_change_that_is_too_long_to_show_cannot_be_approved_on_the_terminal() {
+    let stage = Stage::with("pegboard.json", "{\"mcpServers\": {}}");
+    let mut terminal = OnTerminal::start(&mut stage.command("serve --http 127.0.0.1:0"));
+    terminal.wait_for("Ready");
+    super::write_servers(&stage, "pegboard.json", &json!({"evil": long(&stage)}));
+    terminal.wait_for("Approve with pegboard reload");
+    assert!(!terminal.seen.contains("enter y"), "{}", terminal.seen);
+    terminal.stop();
+}
+
+/// An entry with a command line that is too long to show.
+fn long(stage: &Stage) -> Value {
+    let mut server = super::evil(stage);
+    server["args"].as_array_mut().unwrap().insert(0, "-x".repeat(1_000).into());
+    server
+}
+
+#[test]
+fn nobody_is_asked_about_more_than_can_be_shown() {
+    let stage = Stage::new();
+    let many: serde_json::Map<String, Value> =
+        (0..201).map(|number| (format!("s{number}"), super::evil(&stage))).collect();
+    for (servers, last) in [(Value::Object(many), "s200"), (json!({"long": long(&stage)}), "echo ran")] {
+        super::write_servers(&stage, "pegboard.json", &servers);
+        let (seen, code) = OnTerminal::start(&mut stage.command("tools")).end();
+        assert!(!seen.contains("[y/N]") && seen.contains("pegboard trust pegboard.json"), "{seen}");
+        assert_eq!((code, has_run(&stage)), (Some(3), false));
+        let shown = stage.run("trust");
+        assert!(shown.contains(last) && !shown.contains('…'), "{shown}");
+    }
+}
+
+#[test]
+fn files_that_are_used_once_are_not_trusted_by_a_reload() {
+    let stage = project("pegboard.json");
+    let mut terminal = OnTerminal::start(&mut stage.command("--trust serve --http 127.0.0.1:0"));
+    terminal.wait_for("Ready");
+    let said = stage.run("reload");
+    assert!(!said.contains("error"), "{said}");
+    super::write_servers(&stage, "pegboard.json", &json!({"other": super::evil(&stage)}));
+    terminal.wait_for("enter y");
+    terminal.enter("y");
+    terminal.wait_for("+ default/other");
+    assert_eq!(stage.run("trust --list"), "No trusted files\n");
     terminal.stop();
 }
