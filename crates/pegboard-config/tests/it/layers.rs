@@ -417,15 +417,16 @@ providers:
   local: {type: openai-compatible, baseUrl: 'http://127.0.0.1:1/v1', apiKey: '${KEY:-none}'}
 ";
 
+/// A file of a client, which is read after that of the project.
+const CLIENT_FILE: &str =
+    r#"{"mcpServers": {"files": {"alwaysAllow": ["x"], "queue": "slow"}}, "theme": "dark"}"#;
+
 #[test]
 fn every_setting_has_a_source() {
     let folder = folder(&[
         ("user/pegboard.toml", "toolTimeout = '1m'\nstart = 'eager'\n[toolOutput]\nmaxChunks = 3\n"),
         ("pegboard.yaml", PROJECT),
-        (
-            "mcp.json",
-            r#"{"mcpServers": {"files": {"alwaysAllow": ["x"], "queue": "slow"}}, "theme": "dark"}"#,
-        ),
+        ("mcp.json", CLIENT_FILE),
     ]);
     let at = |name: &str| folder.path().join(name);
     let layers = Layers::new(folder.path())
