@@ -18,7 +18,6 @@ use pegboard::runtime::{CallerOptions, Runtime};
 use pegboard::settings::mcp::McpTarget;
 use pegboard::telemetry::Telemetry;
 use pegboard::wiring::AppOptions;
-use tokio::net::TcpListener;
 use tokio::time;
 
 use super::serve::{DEFAULT_ADDRESS, supervisor};
@@ -67,7 +66,7 @@ impl DoctorArgs {
         }
         if self.server.is_none() {
             check_pending(globals, &mut findings).await;
-            check_port(&mut findings).await;
+            check_port(&mut findings);
             check_state(paths::state_dir(globals.state.as_deref()).as_deref(), &mut findings);
         }
         print::document(globals.format_or(OutputFormat::Text), &findings.document(), || findings.text());
@@ -339,9 +338,10 @@ async fn check_pending(globals: &Globals, findings: &mut DoctorFindings) {
 }
 
 /// Checks that the default port is free.
-async fn check_port(findings: &mut DoctorFindings) {
+fn check_port(findings: &mut DoctorFindings) {
     let Ok(address) = DEFAULT_ADDRESS.parse::<SocketAddr>() else { return };
-    match TcpListener::bind(address).await {
+    // Bound, but not listening: two checks at a time do not find each other.
+    match pegboard::wire::http::server::bind(address) {
         Ok(_) => findings.ok(CheckArea::Ports, format!("{address} is free")),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             let remedy = "unless it is your gateway, choose another port with pegboard serve --http";

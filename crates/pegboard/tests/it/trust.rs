@@ -228,12 +228,14 @@ fn only_changes_of_what_would_run_need_trust_again() {
         move |file: &mut Value| file["mcpServers"]["evil"][key] = value.clone()
     };
     check(&|_| {}, true);
-    check(&server("toolsDenied", json!(["x"])), true);
     check(&server("startTimeout", json!("5s")), true);
     check(&server("start", json!("eager")), true);
     check(&|file| file["toolTimeout"] = json!("7s"), true);
     check(&|file| file["chains"]["d"] = json!({"steps": [{"tool": "evil/y"}]}), true);
     check(&|file| file["chains"] = json!({}), true);
+    // An entry of a project file may change one of the user's own file.
+    check(&server("toolsDenied", json!(["x"])), false);
+    check(&|file| file["allowedOrigins"] = json!(["http://localhost:3000"]), false);
     check(&server("env", json!({"LEVEL": "debug"})), false);
     check(&server("env", json!({"LEVEL": "info", "LD_PRELOAD": "x.so"})), false);
     check(&|file| file["envFileText"] = json!("A=2\n"), false);
