@@ -153,7 +153,8 @@ impl VariableContext<'_> {
     }
 }
 
-fn read_limited(path: &Path) -> std::io::Result<Vec<u8>> {
+/// Reads a regular file up to a limit.
+pub(crate) fn read_limited(path: &Path) -> std::io::Result<Vec<u8>> {
     // Opening or reading a pipe or a device may wait for ever. The null device stands for no file.
     if !path.metadata()?.is_file() && path != Path::new("/dev/null") {
         return Err(std::io::Error::other("it is not a regular file"));

@@ -16,6 +16,7 @@ use crate::settings::{McpServerSettings, RestToolSettings};
 use crate::source::SourceText;
 use crate::to_json::to_json;
 use crate::tree::{Node, Span, Value};
+use crate::variables::read_limited;
 
 /// Toolbox of the sections at the root.
 const DEFAULT_TOOLBOX: &str = "default";
@@ -43,6 +44,10 @@ const HARMLESS_SETTINGS: [&str; 17] = [
 /// Settings of entries that decide which tools can be called, and by which names: an entry of a project file may
 /// change that of another file.
 const TOOL_SETTINGS: [&str; 3] = ["tools", "toolsAllowed", "toolsDenied"];
+
+/// Settings that say which program is started, or where requests go. Files that they refer to count, unlike those with
+/// secrets, which may change.
+const LOCATION_SETTINGS: [&str; 6] = ["args", "baseUrl", "command", "cwd", "spec", "url"];
 
 /// Settings of the gateway that decide who may use it, what calls mean, and what is recorded of them.
 const ACCESS_SETTINGS: [&str; 7] =
@@ -292,6 +297,14 @@ impl ActionBuilder {
         }
     }
 
+    /// Returns the contents of the files that a text refers to: they decide what is started.
+    fn referenced_files(&self, text: &str) -> Vec<Vec<u8>> {
+        let folder = self.file.parent().unwrap_or(Path::new(""));
+        let paths = text.split("${file:").skip(1).filter_map(|rest| rest.split('}').next());
+        // A file that cannot be read is an error of the entry.
+        paths.map(|path| read_limited(&folder.join(path)).unwrap_or_default()).collect()
+    }
+
     /// Adds the settings of access as one action.
     fn add_access(&mut self, root: &Node) {
         let settings: Map<String, Json> = ACCESS_SETTINGS
@@ -315,10 +328,22 @@ impl ActionBuilder {
         let mut fingerprint = Fingerprint::default();
         fingerprint.add_all(target.identity());
         fingerprint.add(canonical(value));
+        for text in LOCATION_SETTINGS.iter().flat_map(|key| texts(&value[*key])) {
+            fingerprint.add_all(self.referenced_files(text));
+        }
         let (file, digest) = (self.file.clone(), fingerprint.finish());
         self.actions
             .0
             .push((FileAction { file, origin: self.origin, target, kind, summary, digest }, env_file));
+    }
+}
+
+/// Returns the texts in a value that is a text or a list of them.
+fn texts(value: &Json) -> Vec<&str> {
+    match value {
+        Json::String(text) => vec![text],
+        Json::Array(items) => items.iter().filter_map(Json::as_str).collect(),
+        Json::Null | Json::Bool(_) | Json::Number(_) | Json::Object(_) => Vec::new(),
     }
 }
 
@@ -419,6 +444,23 @@ mod tests {
             let configuration = crate::load(&path, &|_| None).unwrap();
             let shown = configuration.actions.iter().map(|it| format!("{}: {}", it.target, it.summary));
             assert_eq!(shown.collect::<Vec<_>>().join("; "), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_file_with_the_name_of_a_program_counts_and_one_with_a_secret_does_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let server = "{command: '${file:command}', args: ['${file:argument}'], env: {K: '${file:secret}'}}";
+        std::fs::write(at("pegboard.yaml"), format!("mcpServers: {{p: {server}}}")).unwrap();
+        for name in ["command", "argument", "secret"] {
+            std::fs::write(at(name), "one").unwrap();
+        }
+        let digest = || crate::load(&at("pegboard.yaml"), &|_| None).unwrap().actions[0].digest.clone();
+        for (name, counts) in [("secret", false), ("command", true), ("argument", true)] {
+            let before = digest();
+            std::fs::write(at(name), "two").unwrap();
+            assert_eq!(digest() != before, counts, "{name}");
         }
     }
 
