@@ -128,7 +128,7 @@ async fn the_limit_is_a_setting_and_less_for_clients_with_less_time() {
     }
 }
 
-/// (delays of servers, servers whose instructions the first session gets, milliseconds of its handshake)
+/// (delays of servers, servers with instructions that the first session gets, milliseconds of its handshake)
 type HandshakeCase = (&'static [u64], &'static [&'static str], u128);
 
 #[tokio::test(start_paused = true)]

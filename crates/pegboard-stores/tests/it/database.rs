@@ -534,7 +534,7 @@ async fn what_version_5_kept_without_an_owner_belongs_to_the_local_principal() {
         [sessions, outputs, calls, records].map(|each| each.join(" ")).join(" | ")
     };
     assert_eq!(told(only("local")).await, "s-1 | session-1/a | c c1 | of bob of someone");
-    // Its session had another owner before, so nobody knows whose record it is.
+    // Its session had another owner before, so the owner of the record is unknown.
     assert_eq!(told(only("bob")).await, "s-2 | session-2/b | c2 | ");
     assert_eq!(
         told(OwnerScope::All).await,

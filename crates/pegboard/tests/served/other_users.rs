@@ -144,7 +144,7 @@ fn spy_stage(folder: &Path, owner: Option<u32>) -> PathBuf {
 #[tokio::test]
 async fn servers_cannot_read_the_environment_of_the_gateway() {
     let folder = tempfile::tempdir().unwrap();
-    // Root reads everything of everybody: the gateway must be of another user, whose server it is.
+    // Root can read everything, so the gateway and its server run as another user.
     let (user, owner) = if is_root() { (as_nobody().to_vec(), Some(NOBODY)) } else { (Vec::new(), None) };
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let stage = spy_stage(folder.path(), owner);

@@ -291,7 +291,7 @@ async fn errors_of_a_proxy_name_it_without_its_credentials() {
     let tls = network.start_tls(&["h2"]).await;
     let plain = RecordingServer::start_plain(remote_server::router("/")).await;
     let proxy = ForwardProxy::start(Some("Basic other")).await;
-    // Bound, so that nobody else gets the port, and not listening.
+    // Bound, so that no other program gets the port, and not listening.
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let closed = socket.local_addr().unwrap();

@@ -58,7 +58,7 @@ const MARKS: [&str; 8] = [
     "ann-payload",
     "ann-running",
 ];
-/// Marks that no principal finds once there are two: nobody knows whose they are.
+/// Marks that no principal finds once there are two: their owner is unknown.
 const UNOWNED: [&str; 2] = ["unowned-log", "unowned-stderr"];
 
 /// A server that all principals share.
