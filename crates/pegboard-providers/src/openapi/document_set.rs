@@ -368,6 +368,10 @@ async fn read(
 }
 
 fn read_file(path: &Path, limit: usize) -> std::io::Result<Vec<u8>> {
+    // Opening or reading a pipe or a device may wait for ever.
+    if !path.metadata()?.is_file() {
+        return Err(std::io::Error::other("it is not a regular file"));
+    }
     let mut bytes = Vec::new();
     // One byte more, so that an overflow is noticed.
     File::open(path)?.take(limit as u64 + 1).read_to_end(&mut bytes)?;
