@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the official MCP conformance suite against the fixture server in both eras, against our client, and against the
-# fixture through Pegboard (docs/conformance.md). Every check must pass, including unscored ones.
+# fixture through Pegboard, in every profile (docs/conformance.md). Every check must pass, including unscored ones.
 # Needs npm and Python 3; installs Node 22 and the suite under target/.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -47,7 +47,7 @@ export home url conformance fixture
 mkdir -p "$home/grid"
 rm -rf "$home/grid/state"
 before=$(cat docs/conformance.md)
-python3 scripts/conformance/grid.py "$conformance" "$pegboard" "$fixture" "$home/grid" || failed=1
+python3 scripts/conformance/grid.py "$conformance" "$pegboard" "$fixture" "$home/python/bin/python" "$home/node" "$home/grid" || failed=1
 if [ "$failed" = 0 ] && [ "$before" != "$(cat docs/conformance.md)" ]; then
     echo 'docs/conformance.md is out of date; it has been regenerated, commit it with the change'
     failed=1

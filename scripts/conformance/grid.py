@@ -1,10 +1,13 @@
-"""The official conformance suite through the gateway: runner -> Pegboard -> fixture.
+"""The official conformance suite through the gateway: runner -> Pegboard -> server.
 
-Every check that the fixture passes directly must pass through Pegboard, whichever era and transport the fixture
-speaks, but for those that `exceptions.json` lists with a reason. One that is listed and passes is an error, too.
-Writes what it has measured to docs/conformance.md.
+Every check that a server passes directly must pass through Pegboard, whichever era and transport the server speaks and
+whichever surface the profile has, but for those that `exceptions.json` lists with a reason. One that is listed and
+passes is an error, too. Writes what it has measured to docs/conformance.md.
 
-usage: grid.py SUITE PEGBOARD TESTKIT HOME
+usage: grid.py SUITE PEGBOARD TESTKIT PYTHON NODE HOME [CELL…]
+  PYTHON  an interpreter that has the packages of the third-party servers
+  NODE    a folder with a `node_modules` that has those of the others
+  CELL    a pattern of cells (`session > fastmcp*`); with one, the page is not written
 """
 
 import json
@@ -15,17 +18,30 @@ import sys
 import time
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
+from fnmatch import fnmatchcase
 from pathlib import Path
 
+from page import write_page
+
 SETS = {"session": "2025-11-25", "stateless": "2026-07-28"}
-TRANSPORTS = {"session": ["stdio", "http", "websocket", "sse"], "stateless": ["stdio", "http", "websocket"]}
+# Transports by kind of server. The fixture is a server of one era, or of both (`dual`).
+FIXTURES = {
+    "session": ["stdio", "http", "websocket", "sse"],
+    "stateless": ["stdio", "http", "websocket"],
+    "dual": ["stdio", "http", "websocket"],
+}
+DEDICATED = ["session", "dual"]
+SURFACES = ["meta", "agent"]
 # The suite mostly waits.
-AT_ONCE = 4
+AT_ONCE = 5
 LIMIT_SECONDS = 300
 
-suite, pegboard, testkit, home = sys.argv[1:5]
+suite, pegboard, testkit, python, modules, home, *only = sys.argv[1:]
 home = Path(home).resolve()
 root = Path(__file__).resolve().parents[2]
+here = root / "scripts/conformance"
+# Third-party servers, each of both eras.
+OTHERS = {}
 
 
 def started(command, pattern, **options):
@@ -33,19 +49,24 @@ def started(command, pattern, **options):
     log = home / f"{Path(command[0]).name}-{len(programs)}.log"
     with open(log, "wb") as out:
         programs.append(subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, **options))
-    for _ in range(300):
+    return lambda: first_line(log, pattern)
+
+
+def first_line(log, pattern):
+    for _ in range(600):
         found = re.search(pattern, log.read_text(errors="replace"))
         if found:
             return found.group(0)
         time.sleep(0.1)
-    sys.exit(f"{command[0]} did not start: {log.read_text(errors='replace')}")
+    sys.exit(f"{log.name}: nothing like {pattern}: {log.read_text(errors='replace')}")
 
 
 def run_suite(name, url, revision):
     """How often each check passed and how often it did not, by scenario and check."""
-    out = home / "out" / name
+    out = home / "out" / re.sub(r"\W+", "-", name)
     subprocess.run(["rm", "-rf", out], check=True)
-    with open(home / f"{name}.log", "wb") as log:
+    log_file = home / f"{out.name}.log"
+    with open(log_file, "wb") as log:
         command = ["node", suite, "server", "--url", url, "--requirements", revision, "-o", str(out)]
         try:
             subprocess.run(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, timeout=LIMIT_SECONDS)
@@ -62,106 +83,148 @@ def run_suite(name, url, revision):
                 outcome[1] += 1
                 outcome[2] = check.get("errorMessage") or ""
     if not checks:
-        sys.exit(f"{name}: the suite checked nothing: {(home / f'{name}.log').read_text(errors='replace')[-2000:]}")
+        sys.exit(f"{name}: the suite checked nothing: {log_file.read_text(errors='replace')[-2000:]}")
     return checks
 
 
-def is_listed(exception, cell, check):
-    return exception["check"] == check and cell.startswith(exception["cells"])
+class Cell:
+    """A client era, a server, the transport between it and Pegboard, and a surface."""
+
+    def __init__(self, client, server, transport, surface="flat", note=""):
+        self.client, self.server, self.transport, self.surface, self.note = client, server, transport, surface, note
+        self.toolbox = "-".join(filter(None, [server, transport, note]))
+        suffix = ", ".join(filter(None, [note, surface if surface != "flat" else ""]))
+        self.name = f"{client} > {server} over {transport}" + (f", {suffix}" if suffix else "")
+
+    @property
+    def profile(self):
+        return f"{self.surface}-{self.toolbox}"
+
+    @property
+    def direct(self):
+        """The run without Pegboard that this one is compared with."""
+        return f"direct {self.client} > {self.server if self.server in OTHERS else 'fixture'}"
+
+    def judge(self, direct, through, exceptions):
+        """Sets the outcome of every check that passes directly, and returns those that fail without an exception."""
+        self.passed, self.excused, problems = [], {}, []
+        for check, (n_direct, n_failed, _) in sorted(direct.items()):
+            if n_failed or not n_direct:
+                continue
+            n_ok, n_bad, why = through.get(check, (0, 0, "it was not reached"))
+            if not n_bad and n_ok >= n_direct:
+                self.passed.append(check)
+            elif number := exceptions.find(self.name, check):
+                self.excused[check] = number
+            else:
+                problems.append(f"{self.name}: {check}: {why}")
+        return problems
 
 
-def judge(cell, direct, through, exceptions, problems, used):
-    """How many checks passed, how many there are, and how many could not pass."""
-    n_passed = n_excused = 0
-    for check, (n_direct, n_failed, _) in sorted(direct.items()):
-        if n_failed or not n_direct:
-            continue
-        n_ok, n_bad, why = through.get(check, (0, 0, "it was not reached"))
-        listed = [number for number, exception in enumerate(exceptions) if is_listed(exception, cell, check)]
-        if not n_bad and n_ok >= n_direct:
-            n_passed += 1
-        elif listed:
-            n_excused += 1
-            used.update((number, cell) for number in listed)
-        else:
-            problems.append(f"{cell}: {check}: {why}")
-    return n_passed, n_passed + n_excused, n_excused
+class Exceptions:
+    """The checks that need not pass, with their cells and the reason; numbered from 1."""
+
+    def __init__(self, file):
+        self.entries = json.loads(file.read_text())
+        self.unused = {(n, c) for n, e in enumerate(self.entries, 1) for c in [*e["checks"], *e["cells"]]}
+
+    def find(self, cell, check):
+        for number, entry in enumerate(self.entries, 1):
+            patterns = [pattern for pattern in entry["cells"] if fnmatchcase(cell, pattern)]
+            checks = [pattern for pattern in entry["checks"] if fnmatchcase(check, pattern)]
+            if patterns and checks:
+                self.unused -= {(number, used) for used in [*patterns, *checks]}
+                return number
+        return None
 
 
-def configuration(addresses):
+def all_cells():
+    for client in SETS:
+        for server, transports in FIXTURES.items():
+            for transport in transports:
+                yield Cell(client, server, transport)
+        for server in DEDICATED:
+            yield Cell(client, server, "stdio", note="dedicated")
+        for server in OTHERS:
+            for transport in ("stdio", "http"):
+                yield Cell(client, server, transport)
+        for surface in SURFACES:
+            for server in FIXTURES:
+                yield Cell(client, server, "http", surface)
+
+
+def server_settings(cell, addresses):
+    base = addresses[cell.server].removesuffix("/mcp")
+    command = OTHERS.get(cell.server)
+    if not command:
+        command = [testkit, "stdio"] + (["--era", cell.server] if cell.server in SETS else [])
+    settings = {
+        "stdio": {"command": command[0], "args": command[1:]},
+        "http": {"url": f"{base}/mcp", "type": "http"},
+        "websocket": {"url": f"{base}/ws".replace("http://", "ws://"), "type": "websocket"},
+        "sse": {"url": f"{base}/legacy/sse", "type": "sse"},
+    }[cell.transport]
+    return settings | ({"shared": False} if cell.note else {})
+
+
+def configuration(cells, addresses):
     toolboxes, profiles = {}, {}
-    for era, transports in TRANSPORTS.items():
-        base = addresses[era].removesuffix("/mcp")
-        servers = {
-            "stdio": {"command": testkit, "args": ["stdio", "--era", era]},
-            "http": {"url": f"{base}/mcp", "type": "http"},
-            "websocket": {"url": f"{base}/ws".replace("http://", "ws://"), "type": "websocket"},
-            "sse": {"url": f"{base}/legacy/sse", "type": "sse"},
-        }
-        for transport in transports:
-            name = f"{era}-{transport}"
-            toolboxes[name] = {"description": "The fixture", "mcpServers": {"fixture": servers[transport]}}
-            profiles[name] = {"expose": "flat", "transparent": True, "toolboxes": [name]}
+    for cell in cells:
+        servers = {"fixture": server_settings(cell, addresses)}
+        toolboxes[cell.toolbox] = {"description": "The fixture", "mcpServers": servers}
+        profiles[cell.profile] = {"expose": cell.surface, "transparent": True, "toolboxes": [cell.toolbox]}
     return {"pegboard": 1, "toolboxes": toolboxes, "profiles": profiles}
 
 
-WORDS = {"session": "session era (2025-11-25)", "stateless": "stateless era (2026-07-28)"}
+def measure(cells):
+    """Runs the suite for all cells and for what they are compared with."""
+    address = r"http://\S+/mcp"
+    waiting = {}
+    for server in FIXTURES:
+        waiting[server] = started([testkit, "http", "0"] + (["--era", server] if server in SETS else []), address)
+    for server in {cell.server for cell in cells} & OTHERS.keys():
+        waiting[server] = started([*OTHERS[server], "http"], address)
+    addresses = {server: found() for server, found in waiting.items()}
+    (home / "grid.json").write_text(json.dumps(configuration(cells, addresses), indent=2))
+    serve = [pegboard, "serve", str(home / "grid.json"), "--http", "127.0.0.1:0", "--open"]
+    gateway = started(serve, address, env={**os.environ, "PEGBOARD_STATE": str(home / "state")})()
+    adapter = started(["node", str(here / "adapter.mjs"), gateway], r"http://\S+")()
+
+    # Cells of one server come one after another: what one run changes, another would hear of.
+    lanes = defaultdict(list)
+    for cell in cells:
+        alone = addresses[cell.server if cell.server in OTHERS else cell.client]
+        if not any(run[0] == cell.direct for run in lanes[alone]):
+            lanes[alone].append((cell.direct, alone, SETS[cell.client]))
+        url = f"{gateway if cell.surface == 'flat' else adapter}/{cell.profile}"
+        lanes[cell.toolbox].append((cell.name, url, SETS[cell.client]))
+    measured = {}
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        longest = sorted(lanes.values(), key=len, reverse=True)
+        for lane in pool.map(lambda lane: [(run[0], run_suite(*run)) for run in lane], longest):
+            measured.update(lane)
+    return measured
 
 
-def report(rows, exceptions, used):
-    lines = [
-        "# Conformance",
-        "",
-        "Results of the official conformance suite, run against the fixture directly and then through Pegboard (profile `flat`,",
-        "`transparent`) in front of the fixture. A check passes if everything that passes directly also passes",
-        "through Pegboard. `scripts/conformance.sh` runs the suite and writes this page.",
-        "",
-        "| client | server | over | checks passed | of | not expressible |",
-        "|---|---|---|---|---|---|",
-    ]
-    lines += [f"| {WORDS[c]} | {WORDS[s]} | {t} | {passed} | {total} | {excused} |" for c, s, t, passed, total, excused in rows]
-    lines += ["", "## Not expressible", "", "| check | cells | reason |", "|---|---|---|"]
-    for number, exception in enumerate(exceptions):
-        cells = sorted({cell for one, cell in used if one == number})
-        lines.append(f"| `{exception['check']}` | {', '.join(cells)} | {exception['reason']} |")
-    if not exceptions:
-        lines.append("| nothing | | |")
-    lines += ["", "`A > B over C` is a client of era A, a server of era B, and transport C between Pegboard and the server.", ""]
-    (root / "docs/conformance.md").write_text("\n".join(lines))
+def main():
+    cells = [cell for cell in all_cells() if not only or any(fnmatchcase(cell.name, pattern) for pattern in only)]
+    measured = measure(cells)
+    exceptions = Exceptions(here / "exceptions.json")
+    problems = []
+    for cell in cells:
+        problems += cell.judge(measured[cell.direct], measured[cell.name], exceptions)
+        n_passed, n_excused = len(cell.passed), len(cell.excused)
+        print(f"through Pegboard, {cell.name}: {n_passed} of {n_passed + n_excused} checks passed, {n_excused} not expressible")
+    if not only:
+        problems += [f"exceptions.json: {entry!r} of exception {number} is not needed: take it out" for number, entry in sorted(exceptions.unused)]
+        write_page(root / "docs/conformance.md", cells, exceptions.entries)
+    print("\n".join(problems))
+    return bool(problems)
 
 
 programs = []
 try:
-    addresses = {era: started([testkit, "http", "0", "--era", era], r"http://\S+/mcp") for era in SETS}
-    (home / "grid.json").write_text(json.dumps(configuration(addresses)))
-    serve = [pegboard, "serve", str(home / "grid.json"), "--http", "127.0.0.1:0", "--open"]
-    gateway = started(serve, r"http://\S+/mcp", env={**os.environ, "PEGBOARD_STATE": str(home / "state")})
-
-    cells = [(client, server, transport) for client in SETS for server in SETS for transport in TRANSPORTS[server]]
-    runs = {f"direct {era}": (addresses[era], SETS[era]) for era in SETS}
-    runs |= {f"{c} > {s} over {t}": (f"{gateway}/{s}-{t}", SETS[c]) for c, s, t in cells}
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        # Cells of one server come one after another: what one run changes, another would hear of.
-        lanes = defaultdict(list)
-        for name, (url, revision) in runs.items():
-            lanes[url].append((name, url, revision))
-        measured = {}
-        for lane in pool.map(lambda lane: [(run[0], run_suite(*run)) for run in lane], lanes.values()):
-            measured.update(lane)
-
-    exceptions = json.loads((root / "scripts/conformance/exceptions.json").read_text())
-    problems, used, rows = [], set(), []
-    for client, server, transport in cells:
-        cell = f"{client} > {server} over {transport}"
-        rows.append((client, server, transport, *judge(cell, measured[f"direct {client}"], measured[cell], exceptions, problems, used)))
-        passed, total, excused = rows[-1][3:]
-        print(f"through Pegboard, {cell}: {passed} of {total} checks passed, {excused} not expressible")
-    for number, exception in enumerate(exceptions):
-        if not any(one == number for one, _ in used):
-            problems.append(f"exceptions.json: {exception['check']} passes in {exception['cells']!r}: take it out")
-    report(rows, exceptions, used)
-    print("\n".join(problems))
-    sys.exit(bool(problems))
+    sys.exit(main())
 finally:
     for program in programs:
         program.terminate()
