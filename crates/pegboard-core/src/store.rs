@@ -1,6 +1,6 @@
 //! Persistent state.
 //!
-//! Six small traits. Keys are opaque, values are owned, expiry is explicit and the caller provides the
+//! Seven small traits. Keys are opaque, values are owned, expiry is explicit and the caller provides the
 //! time, so that memory, a local database and a remote engine can all implement them. Every write is atomic.
 //!
 //! Data of a principal is written with its [`Owner`] and read within an [`OwnerScope`]: ids and handles of
@@ -249,6 +249,22 @@ pub trait CatalogueStore: Send + Sync + 'static {
     /// Stores the offering of a server, replacing the previous one. A full store drops the oldest.
     fn save(&self, fingerprint: String, offering: Bytes, now: SystemTime) -> StoreFuture<'_, ()>;
 }
+
+/// Credentials of principals. They are encrypted before they are stored: no store sees a secret.
+pub trait CredentialStore: Send + Sync + 'static {
+    /// Returns the encrypted credential under a key.
+    fn load(&self, owner: Owner, key: CredentialKey) -> StoreFuture<'_, Option<Bytes>>;
+    /// Stores an encrypted credential, replacing the one under the same key. A full store refuses it.
+    fn save(&self, owner: Owner, key: CredentialKey, sealed: Bytes, now: SystemTime) -> StoreFuture<'_, ()>;
+    /// Removes a credential; returns `false` if there was none.
+    fn remove(&self, owner: Owner, key: CredentialKey) -> StoreFuture<'_, bool>;
+    /// Returns the keys of the credentials, ordered by owner and key.
+    fn list(&self, scope: OwnerScope, limit: usize) -> StoreFuture<'_, Vec<(Owner, CredentialKey)>>;
+}
+
+/// Key of a credential: what it gives access to, such as the URL of a server.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CredentialKey(pub String);
 
 /// Log of finished calls, and of trace records of calls in named sessions.
 ///

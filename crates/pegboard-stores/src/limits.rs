@@ -183,6 +183,35 @@ impl CatalogueLimits {
     }
 }
 
+/// Limits of credentials. Beyond them new ones are refused: an existing login stays usable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CredentialLimits {
+    /// Maximum number of credentials per owner.
+    pub max_per_owner: u64,
+    /// Maximum size of one credential in bytes.
+    pub max_entry_bytes: u64,
+}
+
+impl Default for CredentialLimits {
+    fn default() -> Self {
+        Self { max_per_owner: 1_000, max_entry_bytes: 256 * 1024 }
+    }
+}
+
+impl CredentialLimits {
+    /// Checks that a credential of `n_bytes` fits beside those that its owner has.
+    pub(crate) fn admit(self, n_entries: u64, n_bytes: u64) -> Result<(), StoreError> {
+        let reason = if n_bytes > self.max_entry_bytes {
+            format!("a credential of {n_bytes} bytes exceeds the limit of {}", self.max_entry_bytes)
+        } else if n_entries >= self.max_per_owner {
+            format!("the limit of {} credentials is reached", self.max_per_owner)
+        } else {
+            return Ok(());
+        };
+        Err(StoreError::Full { reason })
+    }
+}
+
 /// Limits of a database, per store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DatabaseLimits {
@@ -196,6 +225,8 @@ pub struct DatabaseLimits {
     pub slots: SlotLimits,
     /// Limits of server listings.
     pub catalogue: CatalogueLimits,
+    /// Limits of credentials.
+    pub credentials: CredentialLimits,
     /// Limits of finished calls.
     pub calls: LogLimits,
     /// Limits of trace records.
@@ -210,6 +241,7 @@ impl Default for DatabaseLimits {
             sessions: SessionLimits::default(),
             slots: SlotLimits::default(),
             catalogue: CatalogueLimits::default(),
+            credentials: CredentialLimits::default(),
             calls: LogLimits::CALLS,
             traces: LogLimits::TRACES,
         }

@@ -7,6 +7,7 @@
 mod cache;
 mod call_log;
 mod catalogue;
+mod credentials;
 mod file;
 mod outputs;
 mod sessions;

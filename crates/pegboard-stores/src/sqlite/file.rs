@@ -16,16 +16,17 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavio
 const APPLICATION_ID: i64 = 0x5045_4742; // "PEGB"
 /// Schema migrations: each extends the tables of the previous version, starting with version 1. Released ones
 /// never change; a change is a new migration.
-const MIGRATIONS: [&str; 6] = [
+const MIGRATIONS: [&str; 7] = [
     include_str!("schema.sql"),
     include_str!("catalogue.sql"),
     include_str!("history.sql"),
     include_str!("call_log.sql"),
     include_str!("call_heads.sql"),
     include_str!("owners.sql"),
+    include_str!("credentials.sql"),
 ];
 /// The current schema version.
-const SCHEMA_VERSION: i64 = 6;
+const SCHEMA_VERSION: i64 = 7;
 /// Time to wait for the lock of another process.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause between attempts to take a lock.

@@ -15,6 +15,7 @@ pub(super) enum UsageCounter<'a> {
     Leases,
     LeasesOfQueue(&'a str),
     Catalogue,
+    CredentialsOf(&'a str),
     /// Entries of the call log of one kind. Set by its writer, not by a trigger.
     Log(&'a str),
 }
@@ -54,6 +55,7 @@ impl<'a> UsageCounter<'a> {
             Self::Leases => ("leases", ""),
             Self::LeasesOfQueue(queue) => ("leases of queue", queue),
             Self::Catalogue => ("catalogue", ""),
+            Self::CredentialsOf(owner) => ("credentials of owner", owner),
             Self::Log(kind) => ("log", kind),
         }
     }

@@ -4,6 +4,7 @@ mod agreement;
 mod cache;
 mod call_log;
 mod catalogue;
+mod credentials;
 mod engine;
 mod outputs;
 mod sessions;

@@ -2,9 +2,11 @@
 
 use std::time::{Duration, SystemTime};
 
-use pegboard_core::store::{CacheStore, CatalogueStore, OutputStore, SessionStore, SlotStore};
+use pegboard_core::store::{
+    CacheStore, CatalogueStore, CredentialStore, OutputStore, SessionStore, SlotStore,
+};
 use pegboard_stores::limits::{
-    CacheLimits, CatalogueLimits, DatabaseLimits, OutputLimits, SessionLimits, SlotLimits,
+    CacheLimits, CatalogueLimits, CredentialLimits, DatabaseLimits, OutputLimits, SessionLimits, SlotLimits,
 };
 use pegboard_stores::memory;
 use pegboard_stores::sqlite::Database;
@@ -59,6 +61,10 @@ impl Engine {
 
     pub(crate) fn catalogue(&self, catalogue: CatalogueLimits) -> Box<dyn CatalogueStore> {
         Box::new(self.database(DatabaseLimits { catalogue, ..DatabaseLimits::default() }))
+    }
+
+    pub(crate) fn credentials(&self, credentials: CredentialLimits) -> Box<dyn CredentialStore> {
+        Box::new(self.database(DatabaseLimits { credentials, ..DatabaseLimits::default() }))
     }
 
     pub(crate) fn outputs(&self, outputs: OutputLimits) -> Box<dyn OutputStore> {
