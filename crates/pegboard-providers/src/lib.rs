@@ -6,8 +6,7 @@
 //! - [`model`]: models behind the APIs of several vendors;
 //! - [`openapi`]: web services described by an OpenAPI document;
 //! - [`process`]: child processes, ended together with all their descendants;
-//! - [`rest`]: tools that send HTTP requests to web services;
-//! - [`web`]: the HTTP client for web services.
+//! - [`rest`]: tools that send HTTP requests to web services.
 
 pub mod agent;
 mod builtin;
@@ -17,4 +16,3 @@ pub mod openapi;
 pub mod process;
 pub mod rest;
 mod router;
-pub mod web;

@@ -33,9 +33,9 @@ mod yaml;
 pub use document_set::DocumentLocation;
 pub use provider::OpenApiProvider;
 
-use crate::web::{NetworkAccess, ResponseLimits, WebClient, WebPolicy, WebRequest};
 use document_set::{DocumentNode, DocumentSet};
 use operation::{OperationImporter, OperationNode};
+use pegboard_http::{NetworkAccess, ResponseLimits, WebClient, WebPolicy, WebRequest};
 
 /// HTTP methods in order: the default ones, then those that must be included explicitly.
 const METHODS: [&str; 9] = ["get", "post", "put", "patch", "delete", "query", "head", "options", "trace"];

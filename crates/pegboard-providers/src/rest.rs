@@ -15,8 +15,8 @@ use pegboard_core::settings::rest::{self, RestTool, RetrySettings};
 use reqwest::Url;
 use tokio::time::{self, Duration};
 
-use crate::web::{
-    self, NetworkAccess, ResponseLimits, StreamingResponse, WebClient, WebClients, WebError, WebRequest,
+use pegboard_http::{
+    NetworkAccess, ResponseLimits, StreamingResponse, WebClient, WebClients, WebError, WebRequest,
 };
 
 mod body;
@@ -72,7 +72,7 @@ fn entry(tool: RestTool, clients: &mut WebClients) -> Result<ToolEntry, WebError
     let network = if tool.allow_private_network { NetworkAccess::Private } else { NetworkAccess::ByName };
     let web = clients.get(&base, network)?;
     for (name, _) in &tool.headers {
-        web::header(name, "")?;
+        pegboard_http::header(name, "")?;
     }
     let (name, description) = (tool.name.as_str().to_owned(), tool.description.clone());
     let (schema, annotations) = (tool.parameters.clone(), annotations(tool.method));
@@ -168,7 +168,7 @@ impl RestHandler {
             return None;
         }
         let most = Duration::from(retry.max_wait);
-        match web::retry_after(response.headers()) {
+        match pegboard_http::retry_after(response.headers()) {
             Some(wait) => Some(wait).filter(|wait| *wait <= most),
             None => Some(most.min(backoff(attempt))),
         }

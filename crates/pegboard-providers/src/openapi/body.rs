@@ -12,7 +12,7 @@ use super::multipart::{self, FormFile};
 use super::parameter::{ParameterLocation, is_json, read_style};
 use super::schema::{SchemaConverter, SchemaDraft, SchemaPurpose};
 use super::style::{StyleSerializer, scalar_text};
-use crate::web::media_essence;
+use pegboard_http::media_essence;
 
 /// Body of an operation.
 #[derive(Clone, Debug)]

@@ -22,7 +22,7 @@ use super::request::{BODY_ARGUMENT, OpenApiOperation, PathPart};
 use super::schema::{SchemaConverter, SchemaDraft, SchemaPurpose};
 use super::security::SecurityResolver;
 use super::server::{self, BaseUrl, OriginSource};
-use crate::web::{NetworkAccess, WebClients, origin};
+use pegboard_http::{NetworkAccess, WebClients, origin};
 
 /// Maximum size of an input schema.
 const MAX_INPUT_BYTES: usize = 256 * 1024;

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::document_set::{DocumentNode, DocumentSet, OpenApiVersion};
 use super::schema::{SchemaConverter, SchemaDraft, SchemaPurpose};
 use super::style::{Escape, SerializationStyle, StyleSerializer, scalar_text};
-use crate::web::media_essence;
+use pegboard_http::media_essence;
 
 /// Headers that parameters may not set.
 const IGNORED_HEADERS: [&str; 8] = [

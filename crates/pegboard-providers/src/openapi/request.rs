@@ -19,7 +19,7 @@ use super::body::OperationBody;
 use super::parameter::{OperationParameter, ParameterEncoding, ParameterLocation};
 use super::security::AppliedCredential;
 use super::style::Escape;
-use crate::web::{self, ResponseLimits, WebClient, WebRequest};
+use pegboard_http::{ResponseLimits, WebClient, WebRequest};
 
 /// Name of the argument for the body.
 pub(super) const BODY_ARGUMENT: &str = "body";
@@ -132,7 +132,7 @@ impl OpenApiOperation {
         if let (Some(body), Some(value)) = (&self.body, body) {
             let (content_type, bytes) =
                 body.write(&value).map_err(|why| invalid_argument(BODY_ARGUMENT, &why))?;
-            request = request.with_body(web::WebBody { content_type, bytes });
+            request = request.with_body(pegboard_http::WebBody { content_type, bytes });
         }
         Ok(request)
     }

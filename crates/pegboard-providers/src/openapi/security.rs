@@ -12,7 +12,7 @@ use reqwest::Url;
 use super::document_set::{DocumentLocation, DocumentNode, DocumentSet, OpenApiVersion, clip};
 use super::server::{OriginSource, source_of};
 use super::token::TokenSource;
-use crate::web::{has_credentials, origin, without_trailing_dot};
+use pegboard_http::{has_credentials, origin, without_trailing_dot};
 
 /// Credential of a request.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use reqwest::Url;
 use serde_json::Value;
 
 use super::document_set::{DocumentLocation, DocumentNode, DocumentSet, OpenApiVersion, clip};
-use crate::web::{has_credentials, may_be_public, origin, without_trailing_dot};
+use pegboard_http::{has_credentials, may_be_public, origin, without_trailing_dot};
 
 /// Base URL of an operation.
 pub(super) struct BaseUrl {

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::style::Escape;
-use crate::web::{ResponseLimits, WebBody, WebClient, WebError, WebPolicy, WebRequest};
+use pegboard_http::{ResponseLimits, WebBody, WebClient, WebError, WebPolicy, WebRequest};
 
 /// Default lifetime of a token.
 const DEFAULT_LIFETIME: Duration = Duration::from_mins(5);

@@ -7,7 +7,7 @@ use pegboard_json::RawJson;
 
 use super::parameters::{CallParameters, scalar_text};
 use super::query;
-use crate::web::media_essence;
+use pegboard_http::media_essence;
 
 /// Format of a body, derived from its content type.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use pegboard_core::output::Output;
 use pegboard_core::settings::rest::{PageMode, PaginationSettings};
 use pegboard_json::RawJson;
 
-use crate::web::{ResponseLimits, WebClient, WebRequest, WebResponse, json_output};
+use pegboard_http::{ResponseLimits, WebClient, WebRequest, WebResponse, json_output};
 
 /// Reads further pages and concatenates them into one list. A response that is not a list is returned
 /// unchanged. An unreadable page does not discard the pages before it.

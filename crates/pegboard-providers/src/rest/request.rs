@@ -7,7 +7,7 @@ use reqwest::Url;
 
 use super::parameters::{CallParameters, invalid_parameter};
 use super::{body, http_method, query};
-use crate::web::{WebBody, WebError, WebRequest};
+use pegboard_http::{WebBody, WebError, WebRequest};
 
 /// Maximum length of a URL. Few services accept longer ones.
 const MAX_URL_BYTES: usize = 32 * 1024;

@@ -7,7 +7,7 @@ use pegboard_json::RawJson;
 use tokio::time::{Duration, Instant};
 
 use super::parameters::scalar_text;
-use crate::web::{StreamingResponse, WebError};
+use pegboard_http::{StreamingResponse, WebError};
 
 /// Minimum interval between progress notifications.
 const NOTICE_INTERVAL: Duration = Duration::from_millis(100);
@@ -81,7 +81,7 @@ impl<'r> StreamReader<'r> {
                     self.notify_progress();
                     Output::new(response.text().unwrap_or_default().into_owned().into())
                 }
-                Some(response) if self.n_tokens == 0 => crate::web::json_output(&response, None),
+                Some(response) if self.n_tokens == 0 => pegboard_http::json_output(&response, None),
                 Some(_) | None => self.finish(),
             });
         }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use futures_util::future::{FutureExt, ready};
 use http::Method;
 use pegboard_core::error::{CallError, Executed};
-use pegboard_providers::web::{
+use pegboard_http::{
     HostResolver, NetworkAccess, ResponseLimits, WebClient, WebError, WebPolicy, WebRequest,
 };
 use pegboard_testkit::recorder::{CannedResponse, Recorder};

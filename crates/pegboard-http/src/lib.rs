@@ -22,9 +22,9 @@ pub use address::{HostResolver, NetworkAccess};
 pub use error::WebError;
 pub use response::{StreamingResponse, WebResponse};
 
-pub(crate) use address::{may_be_public, without_trailing_dot};
-pub(crate) use output::json_output;
-pub(crate) use response::retry_after;
+pub use address::{may_be_public, without_trailing_dot};
+pub use output::json_output;
+pub use response::retry_after;
 
 use address::{CheckedResolver, HostPolicy};
 
@@ -188,9 +188,9 @@ pub fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), WebE
 /// HTTP client for one service.
 ///
 /// ```no_run
-/// # async fn run() -> Result<(), pegboard_providers::web::WebError> {
+/// # async fn run() -> Result<(), pegboard_http::WebError> {
 /// use http::Method;
-/// use pegboard_providers::web::{ResponseLimits, WebClient, WebPolicy, WebRequest};
+/// use pegboard_http::{ResponseLimits, WebClient, WebPolicy, WebRequest};
 ///
 /// let base: reqwest::Url = "https://api.example.org/".parse().unwrap();
 /// let client = WebClient::new(WebPolicy::new(base.clone()))?;
@@ -295,11 +295,11 @@ impl WebClient {
 
 /// HTTP clients by origin, so that the tools of one service share connections.
 #[derive(Default)]
-pub(crate) struct WebClients(HashMap<(String, NetworkAccess), Arc<WebClient>>);
+pub struct WebClients(HashMap<(String, NetworkAccess), Arc<WebClient>>);
 
 impl WebClients {
     /// Returns the client for the service at `base`.
-    pub(crate) fn get(&mut self, base: &Url, network: NetworkAccess) -> Result<Arc<WebClient>, WebError> {
+    pub fn get(&mut self, base: &Url, network: NetworkAccess) -> Result<Arc<WebClient>, WebError> {
         match self.0.entry((origin(base), network)) {
             Entry::Occupied(client) => Ok(Arc::clone(client.get())),
             Entry::Vacant(slot) => {
@@ -336,7 +336,7 @@ fn apply_redirect(request: &mut WebRequest, response: &Response) -> Result<bool,
 }
 
 /// Returns the type and subtype of a content type, in lower case.
-pub(crate) fn media_essence(content_type: &str) -> String {
+pub fn media_essence(content_type: &str) -> String {
     content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
@@ -346,12 +346,12 @@ fn deadline_after(time: Duration) -> Instant {
 }
 
 /// Returns `true` if a URL contains a user name or a password.
-pub(crate) fn has_credentials(url: &Url) -> bool {
+pub fn has_credentials(url: &Url) -> bool {
     !url.username().is_empty() || url.password().is_some()
 }
 
 /// Returns the origin, the part of a URL that contains no secret.
-pub(crate) fn origin(url: &Url) -> String {
+pub fn origin(url: &Url) -> String {
     url.origin().ascii_serialization()
 }
 

@@ -9,7 +9,7 @@ use jiff::fmt::rfc2822;
 use reqwest::{Response, Url};
 use tokio::time::{self, Instant};
 
-use super::{ResponseLimits, WebError, deadline_after, error, stated_length};
+use crate::{ResponseLimits, WebError, deadline_after, error, stated_length};
 
 /// Maximum capacity reserved for a declared content length.
 const MAX_PREALLOCATED_BYTES: usize = 256 * 1024;
@@ -25,7 +25,7 @@ pub struct StreamingResponse {
 }
 
 impl StreamingResponse {
-    pub(super) fn new(response: Response, limits: ResponseLimits, deadline: Option<Instant>) -> Self {
+    pub(crate) fn new(response: Response, limits: ResponseLimits, deadline: Option<Instant>) -> Self {
         Self { status: response.status(), response, limits, deadline, n_read: 0 }
     }
 
@@ -101,7 +101,7 @@ impl WebResponse {
 }
 
 /// Returns the delay requested with `Retry-After`. A date is relative to the service's own `Date` header.
-pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let value = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     if let Ok(seconds) = value.parse() {
         return Some(Duration::from_secs(seconds));

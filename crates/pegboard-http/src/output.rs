@@ -12,7 +12,7 @@ use pegboard_core::output::Output;
 use pegboard_json::RawJson;
 use serde_json::{Value, json};
 
-use super::WebResponse;
+use crate::WebResponse;
 
 /// Maximum size of an error body in the output.
 const MAX_ERROR_BODY_BYTES: usize = 4 * 1024;
@@ -179,7 +179,7 @@ fn strip_bom(body: &Bytes) -> Bytes {
 
 /// Creates an output with JSON as text and structured content, both verbatim, and an optional note after the
 /// text.
-pub(crate) fn json_output(data: &RawJson, note: Option<&str>) -> Output {
+pub fn json_output(data: &RawJson, note: Option<&str>) -> Output {
     let text = RawJson::of(data.as_str());
     let note = note.map(|note| format!(",{}", RawJson::of(&json!({"type": "text", "text": note})).as_str()));
     let result = [

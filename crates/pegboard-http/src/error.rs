@@ -8,8 +8,8 @@ use pegboard_core::error::{CallError, ToolError};
 use pegboard_wire::link::TransportError;
 use reqwest::Url;
 
-use super::address::AddressPolicyError;
-use super::origin;
+use crate::address::AddressPolicyError;
+use crate::origin;
 
 /// A failed request to a web service. Messages show only the origin of a URL, since paths and queries may
 /// contain secrets.
@@ -147,7 +147,7 @@ impl From<WebError> for CallError {
 }
 
 /// Maps an error of the HTTP client.
-pub(super) fn network_error(base: &Url, error: reqwest::Error) -> WebError {
+pub(crate) fn network_error(base: &Url, error: reqwest::Error) -> WebError {
     let is_unsent = error.is_connect() || error.is_builder();
     let error = error.without_url();
     let mut cause: &dyn Error = &error;

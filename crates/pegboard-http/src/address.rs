@@ -9,7 +9,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use reqwest::Url;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
-use super::WebError;
+use crate::WebError;
 
 /// Maximum number of addresses considered per name.
 const MAX_ADDRESSES: usize = 64;
@@ -57,7 +57,7 @@ impl HostResolver {
 
 /// Host with the addresses it may resolve to.
 #[derive(Debug)]
-pub(super) struct HostPolicy {
+pub(crate) struct HostPolicy {
     host: String,
     scope: AddressScope,
 }
@@ -108,12 +108,12 @@ impl HostKind {
 
 /// Returns `true` unless a URL is evidently on this machine or in a private network. The addresses that its host
 /// resolves to are checked with each connection.
-pub(crate) fn may_be_public(url: &Url) -> bool {
+pub fn may_be_public(url: &Url) -> bool {
     HostKind::of(url).is_some_and(HostKind::may_be_public)
 }
 
 /// Removes the dots at the end of a host name: with and without them it is the same host, but another origin.
-pub(crate) fn without_trailing_dot(mut url: Url) -> Url {
+pub fn without_trailing_dot(mut url: Url) -> Url {
     let name = url.domain().and_then(|name| Some(name.strip_suffix('.')?.trim_end_matches('.').to_owned()));
     if let Some(name) = name.filter(|name| !name.is_empty()) {
         // A name without its final dot is as valid as with it.
@@ -138,7 +138,7 @@ enum AddressScope {
 }
 
 impl HostPolicy {
-    pub(super) fn new(base: &Url, network: NetworkAccess) -> Result<Self, WebError> {
+    pub(crate) fn new(base: &Url, network: NetworkAccess) -> Result<Self, WebError> {
         let not_web = || WebError::UnsupportedScheme { scheme: base.scheme().to_owned() };
         let kind = HostKind::of(base).ok_or_else(not_web)?;
         let host = base.host_str().unwrap_or_default().trim_end_matches('.').to_owned();
@@ -198,9 +198,9 @@ impl AddressScope {
 }
 
 /// Resolver that applies the policy, so that the checked addresses are those connected to.
-pub(super) struct CheckedResolver {
-    pub(super) host_policy: Arc<HostPolicy>,
-    pub(super) resolver: HostResolver,
+pub(crate) struct CheckedResolver {
+    pub(crate) host_policy: Arc<HostPolicy>,
+    pub(crate) resolver: HostResolver,
 }
 
 impl Resolve for CheckedResolver {
@@ -220,7 +220,7 @@ impl Resolve for CheckedResolver {
 
 /// Error of the policy, carried through the errors of the HTTP client.
 #[derive(Debug)]
-pub(super) struct AddressPolicyError(pub(super) WebError);
+pub(crate) struct AddressPolicyError(pub(crate) WebError);
 
 impl fmt::Display for AddressPolicyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
