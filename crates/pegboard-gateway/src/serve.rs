@@ -15,9 +15,9 @@ use pegboard_wire::http::server::{
     check_host_and_origin,
 };
 use pegboard_wire::http::{self, legacy_server};
-use pegboard_wire::link::InputLimits;
 use pegboard_wire::server::ServiceServer;
 use pegboard_wire::stdio::{self, EndableInput, line_transport};
+use pegboard_wire::transport::InputLimits;
 use pegboard_wire::websocket;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
@@ -60,8 +60,8 @@ where
     W: AsyncWrite + Send + Unpin + 'static,
 {
     let server = gateway.server(profile)?;
-    let (link, pump) = line_transport(reader, writer, InputLimits::server());
-    server.serve(link).await;
+    let (transport, pump) = line_transport(reader, writer, InputLimits::server());
+    server.serve(transport).await;
     // Flush pending output.
     let _ = pump.await;
     Ok(())

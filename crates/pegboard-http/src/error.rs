@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use pegboard_core::error::{CallError, ToolError};
-use pegboard_wire::link::TransportError;
+use pegboard_wire::transport::TransportError;
 use reqwest::Url;
 
 use crate::address::AddressPolicyError;

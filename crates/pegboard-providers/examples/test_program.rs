@@ -21,9 +21,9 @@ mod linux {
     use pegboard_core::settings::mcp::{Secret, ServerProgram};
     use pegboard_providers::process::{CommandSpec, GracePeriods, Process, SupervisorCommand};
     use pegboard_testkit::fixture::Fixture;
-    use pegboard_wire::link::InputLimits;
     use pegboard_wire::server::ServiceServer;
     use pegboard_wire::stdio::line_transport;
+    use pegboard_wire::transport::InputLimits;
     use rustix::process::{Signal, kill_process};
     use tokio::io::AsyncBufReadExt;
     use tokio::time;
@@ -163,8 +163,9 @@ mod linux {
 
     /// Serves the conformance fixture over stdio.
     async fn serve() {
-        let (link, pump) = line_transport(tokio::io::stdin(), tokio::io::stdout(), InputLimits::server());
-        ServiceServer::new(Arc::new(Fixture::new())).serve(link).await;
+        let (transport, pump) =
+            line_transport(tokio::io::stdin(), tokio::io::stdout(), InputLimits::server());
+        ServiceServer::new(Arc::new(Fixture::new())).serve(transport).await;
         let _ = pump.await;
     }
 }

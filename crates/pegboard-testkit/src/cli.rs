@@ -12,9 +12,9 @@ use pegboard_wire::RawJson;
 use pegboard_wire::client::Era;
 use pegboard_wire::http;
 use pegboard_wire::http::server::HttpServerOptions;
-use pegboard_wire::link::InputLimits;
 use pegboard_wire::server::ServiceServer;
 use pegboard_wire::stdio::line_transport;
+use pegboard_wire::transport::InputLimits;
 use tokio::net::TcpListener;
 
 use crate::echo_server::echo_server;
@@ -134,8 +134,8 @@ async fn run(arguments: &[&str]) -> Result<()> {
 }
 
 async fn serve_stdio(server: ServiceServer) -> Result<()> {
-    let (link, pump) = line_transport(tokio::io::stdin(), tokio::io::stdout(), InputLimits::server());
-    server.serve(link).await;
+    let (transport, pump) = line_transport(tokio::io::stdin(), tokio::io::stdout(), InputLimits::server());
+    server.serve(transport).await;
     let _ = pump.await;
     Ok(())
 }

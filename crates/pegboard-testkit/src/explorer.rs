@@ -7,9 +7,9 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use pegboard_wire::client::{ClientOptions, Era, HandshakeError, McpClient, RequestOptions};
 use pegboard_wire::http::client::HttpOptions;
-use pegboard_wire::link::InputLimits;
-use pegboard_wire::link::{Link, TransportError};
 use pegboard_wire::stdio::line_transport;
+use pegboard_wire::transport::InputLimits;
+use pegboard_wire::transport::{TransportError, TransportHandle};
 use pegboard_wire::{
     Id, InboundHandler, InboundRequest, Notification, RawJson, RequestError, ResponseEvent, RpcError, http,
     websocket,
@@ -66,8 +66,8 @@ pub async fn explore(
         ..ClientOptions::new("pegboard-explorer", "1")
     };
     // The program behind a pipe is killed when this is dropped.
-    let (link, _program) = connect_to(target).await?;
-    let client = McpClient::connect(link, Arc::new(AcceptingHandler), options).await?;
+    let (transport, _program) = connect_to(target).await?;
+    let client = McpClient::connect(transport, Arc::new(AcceptingHandler), options).await?;
     let list = client.call("tools/list", None).await;
     let (tools, refused) = list.as_ref().map(|list| client.register_tools(list)).unwrap_or_default();
     print_handshake(&client, &tools);
@@ -91,8 +91,8 @@ pub async fn explore(
     Ok(())
 }
 
-async fn connect_to(target: &ServerTarget) -> Result<(Link, Option<Child>), HandshakeError> {
-    let link = match target {
+async fn connect_to(target: &ServerTarget) -> Result<(TransportHandle, Option<Child>), HandshakeError> {
+    let transport = match target {
         ServerTarget::Http(url) => http::client::connect(HttpOptions::new(parsed(url)?))?,
         ServerTarget::Sse(url) => http::legacy_client::connect(HttpOptions::new(parsed(url)?))?,
         ServerTarget::WebSocket(url) => {
@@ -112,7 +112,7 @@ async fn connect_to(target: &ServerTarget) -> Result<(Link, Option<Child>), Hand
             return Ok((line_transport(stdout, stdin, InputLimits::client()).0, Some(child)));
         }
     };
-    Ok((link, None))
+    Ok((transport, None))
 }
 
 fn parsed<T: std::str::FromStr<Err: std::fmt::Display>>(url: &str) -> Result<T, HandshakeError> {

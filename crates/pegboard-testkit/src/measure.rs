@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all, ready};
 use pegboard_wire::client::{ClientOptions, Era, McpClient};
-use pegboard_wire::link::InputLimits;
 use pegboard_wire::stdio::line_transport;
+use pegboard_wire::transport::InputLimits;
 use pegboard_wire::{Id, InboundHandler, InboundRequest, Notification, RawJson, RpcError};
 use serde_json::{Map, Value, json};
 use tokio::process::{Child, Command};
@@ -141,9 +141,10 @@ async fn start(gateway: &Path, file: &Path) -> Result<(Child, McpClient)> {
         .spawn()?;
     let missing = || Error::other("the gateway has no pipes");
     let (stdin, stdout) = (child.stdin.take().ok_or_else(missing)?, child.stdout.take().ok_or_else(missing)?);
-    let (link, _pump) = line_transport(stdout, stdin, InputLimits::client());
+    let (transport, _pump) = line_transport(stdout, stdin, InputLimits::client());
     let options = ClientOptions { era: Some(Era::Stateless), ..ClientOptions::new("measure", "1") };
-    let client = McpClient::connect(link, Arc::new(RejectingHandler), options).await.map_err(Error::other)?;
+    let client =
+        McpClient::connect(transport, Arc::new(RejectingHandler), options).await.map_err(Error::other)?;
     Ok((child, client))
 }
 

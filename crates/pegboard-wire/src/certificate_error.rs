@@ -10,7 +10,7 @@ use rustls::CertificateError;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
-use crate::link::TransportError;
+use crate::transport::TransportError;
 
 /// Variable that names the file with the trusted certificates.
 const TRUSTED_FILE: &str = "SSL_CERT_FILE";

@@ -18,10 +18,10 @@ use crate::http;
 use crate::http::client::HttpOptions;
 use crate::http::client::resend::ResendSafety;
 use crate::http::headers::{self, HeaderParameter, MirroredHeaders};
-use crate::link::{Link, MessageTrace, TransportError};
 use crate::message::outgoing::{EncodedRequest, OutgoingMeta};
 use crate::message::{Id, Notification, RpcError};
 use crate::pending_request::{PendingRequest, RequestError};
+use crate::transport::{MessageTrace, TransportError, TransportHandle};
 use pegboard_json::RawJson;
 
 mod input_rounds;
@@ -115,13 +115,13 @@ impl McpClient {
     /// Negotiates the era, performs the handshake and returns the connected client. Requests of the server go
     /// to `handler`.
     pub async fn connect(
-        link: Link,
+        transport: TransportHandle,
         handler: Arc<dyn InboundHandler>,
         options: ClientOptions,
     ) -> Result<Self, HandshakeError> {
         let responder = Arc::new(PingResponder(Arc::clone(&handler)));
         let trace = MessageTrace::of(options.trace_name.as_ref());
-        let connection = Connection::open_traced(link, responder, options.limits, trace);
+        let connection = Connection::open_traced(transport, responder, options.limits, trace);
         let server =
             time::timeout(options.handshake_timeout, Box::pin(negotiation::negotiate(&connection, &options)))
                 .await
@@ -143,8 +143,8 @@ impl McpClient {
         handler: Arc<dyn InboundHandler>,
         options: ClientOptions,
     ) -> Result<Self, HandshakeError> {
-        let link = http::client::connect(http.clone())?;
-        match Self::connect(link, Arc::clone(&handler), options.clone()).await {
+        let transport = http::client::connect(http.clone())?;
+        match Self::connect(transport, Arc::clone(&handler), options.clone()).await {
             Err(HandshakeError::Transport(TransportError::Status { status: 400 | 404 | 405, .. })) => {
                 let options = ClientOptions { era: Some(Era::Session), ..options };
                 Self::connect(http::legacy_client::connect(http)?, handler, options).await

@@ -26,13 +26,13 @@ use crate::http::client::call::HttpCall;
 use crate::http::client::resend::ResendSafety;
 use crate::http::headers::MirroredHeaders;
 use crate::http::server::streams::SessionStreams;
-use crate::link::{
-    Arrival, CLOSE_TIMEOUT, CancelRequest, Letter, Link, LinkKind, MessageTrace, TransportError,
-    TransportEvent,
-};
 use crate::message::outgoing::{EncodedRequest, OutgoingMeta};
 use crate::message::{Id, Message, Notification, Request, Response, RpcError, code};
 use crate::pending_request::{PendingRequest, RequestDriver, RequestError, ResponseSlot};
+use crate::transport::{
+    CLOSE_TIMEOUT, CancelRequest, IncomingEvent, MessageTrace, OutgoingMessage, RequestPath, TransportError,
+    TransportEvent, TransportHandle,
+};
 use pegboard_json::RawJson;
 
 /// Method of the notification that cancels a request.
@@ -141,10 +141,10 @@ struct AdmittedInbound {
 #[derive(Clone, Debug)]
 enum Outbound {
     /// All messages are queued for the transport.
-    Queue { letters: mpsc::Sender<Letter>, cancels: mpsc::UnboundedSender<CancelRequest> },
+    Queue { outgoing: mpsc::Sender<OutgoingMessage>, cancels: mpsc::UnboundedSender<CancelRequest> },
     /// A client over HTTP: each request is driven by its caller, the rest is queued.
     HttpClient {
-        letters: mpsc::Sender<Letter>,
+        outgoing: mpsc::Sender<OutgoingMessage>,
         cancels: mpsc::UnboundedSender<CancelRequest>,
         transport: Arc<HttpTransport>,
     },
@@ -154,21 +154,21 @@ enum Outbound {
 
 impl Outbound {
     /// Sends a message, at once if there is space for it; an error if the transport has ended.
-    fn send(&self, mut letter: Letter) -> Sending<'_> {
-        let letters = match self {
-            Self::Queue { letters, .. } => letters,
-            Self::HttpClient { letters, transport, .. } => {
-                letter.turn = Some(transport.turn_of(&letter.message));
-                letters
+    fn send(&self, mut message: OutgoingMessage) -> Sending<'_> {
+        let outgoing = match self {
+            Self::Queue { outgoing, .. } => outgoing,
+            Self::HttpClient { outgoing, transport, .. } => {
+                message.turn = Some(transport.turn_of(&message.message));
+                outgoing
             }
-            Self::HttpSession { streams } => return Either::Left(future::ready(streams.route(&letter))),
+            Self::HttpSession { streams } => return Either::Left(future::ready(streams.route(&message))),
         };
-        match letters.try_send(letter) {
+        match outgoing.try_send(message) {
             Ok(()) => Either::Left(future::ready(Ok(()))),
             Err(TrySendError::Closed(_)) => Either::Left(future::ready(Err(TransportError::Closed))),
             // Boxed, so that the futures of those that send stay small.
-            Err(TrySendError::Full(letter)) => Either::Right(
-                async move { letters.send(letter).await.map_err(|_| TransportError::Closed) }.boxed(),
+            Err(TrySendError::Full(message)) => Either::Right(
+                async move { outgoing.send(message).await.map_err(|_| TransportError::Closed) }.boxed(),
             ),
         }
     }
@@ -181,7 +181,7 @@ impl Outbound {
             }
             Self::HttpSession { streams } => {
                 // Without memory for it, the client keeps a request that has ended.
-                let _ = streams.route(&Letter::new(cancel_notification(&cancel)));
+                let _ = streams.route(&OutgoingMessage::new(cancel_notification(&cancel)));
             }
         }
     }
@@ -290,29 +290,34 @@ enum CancelMode {
 }
 
 impl Connection {
-    /// Opens a connection over a link. Requests of the peer go to `handler`.
-    pub fn open(link: Link, handler: Arc<dyn InboundHandler>, limits: ConnectionLimits) -> Self {
-        Self::open_traced(link, handler, limits, None)
+    /// Opens a connection over a transport. Requests of the peer go to `handler`.
+    pub fn open(
+        transport: TransportHandle,
+        handler: Arc<dyn InboundHandler>,
+        limits: ConnectionLimits,
+    ) -> Self {
+        Self::open_traced(transport, handler, limits, None)
     }
 
     /// Opens a connection that logs all its messages.
     pub(crate) fn open_traced(
-        link: Link,
+        transport: TransportHandle,
         handler: Arc<dyn InboundHandler>,
         limits: ConnectionLimits,
         trace: Option<MessageTrace>,
     ) -> Self {
-        let Link { letters, cancels, kind } = link;
-        match kind {
-            LinkKind::Multiplexed { arrivals } => {
-                let shared = ConnectionShared::new(Outbound::Queue { letters, cancels }, None, trace, limits);
+        let TransportHandle { outgoing, cancels, requests } = transport;
+        match requests {
+            RequestPath::Multiplexed { incoming } => {
+                let shared =
+                    ConnectionShared::new(Outbound::Queue { outgoing, cancels }, None, trace, limits);
                 // The task ends with the transport, which ends when the last clone of the connection is
                 // dropped.
-                tokio::spawn(dispatch(Arc::downgrade(&shared), arrivals, handler));
+                tokio::spawn(dispatch(Arc::downgrade(&shared), incoming, handler));
                 Self(shared)
             }
-            LinkKind::Http { transport, dispatcher } => {
-                let outbound = Outbound::HttpClient { letters, cancels, transport };
+            RequestPath::Http { transport, dispatcher } => {
+                let outbound = Outbound::HttpClient { outgoing, cancels, transport };
                 let shared = ConnectionShared::new(outbound, Some(HandlerRef(handler)), trace, limits);
                 dispatcher.start(Arc::downgrade(&shared));
                 Self(shared)
@@ -417,8 +422,9 @@ impl Connection {
             // From here on, dropping the request cancels it.
             let pending = PendingRequest { id, slot, shared: Arc::clone(&self.0), driver: None };
             let message = Message::request(Id::Number(id), method, encoded.params());
-            let letter = Letter { headers, ..Letter::new(message).about(related_request) };
-            (pending, self.send(letter))
+            let message =
+                OutgoingMessage { headers, ..OutgoingMessage::new(message).related_to(related_request) };
+            (pending, self.send(message))
         });
         async move {
             let (pending, sending) = sending?;
@@ -445,11 +451,11 @@ impl Connection {
     }
 
     /// Queues a message for the transport.
-    fn send(&self, letter: Letter) -> impl Future<Output = Result<(), TransportError>> + use<'_> {
+    fn send(&self, message: OutgoingMessage) -> impl Future<Output = Result<(), TransportError>> + use<'_> {
         if let Some(trace) = &self.0.trace {
-            trace.sent(&letter.message.encode());
+            trace.sent(&message.message.encode());
         }
-        let sending = self.0.outbound.send(letter);
+        let sending = self.0.outbound.send(message);
         async move {
             match sending.await {
                 Ok(()) => Ok(()),
@@ -473,7 +479,7 @@ impl Connection {
         notification: Notification,
         related_request: Option<Id>,
     ) -> Result<(), TransportError> {
-        self.send(Letter::new(Message::Notification(notification)).about(related_request)).await
+        self.send(OutgoingMessage::new(Message::Notification(notification)).related_to(related_request)).await
     }
 
     /// Sends a notification, after which the transport may close the stream of the peer's request
@@ -485,8 +491,9 @@ impl Connection {
         related_request: Id,
         retry: Duration,
     ) -> Result<(), TransportError> {
-        let letter = Letter::new(Message::Notification(notification)).about(Some(related_request));
-        self.send(Letter { hang_up: Some(retry), ..letter }).await
+        let message =
+            OutgoingMessage::new(Message::Notification(notification)).related_to(Some(related_request));
+        self.send(OutgoingMessage { close_stream: Some(retry), ..message }).await
     }
 
     /// Returns the reason why the transport accepts no more messages. The transport may end a moment before
@@ -574,25 +581,25 @@ impl WeakConnection {
 
 async fn dispatch(
     shared: Weak<ConnectionShared>,
-    mut arrivals: mpsc::Receiver<Arrival>,
+    mut incoming: mpsc::Receiver<IncomingEvent>,
     handler: Arc<dyn InboundHandler>,
 ) {
     let mut reason = TransportError::Closed;
     let mut has_ended = false;
-    while let Some(arrival) = arrivals.recv().await {
+    while let Some(event) = incoming.recv().await {
         let Some(strong) = shared.upgrade() else { return };
         if let Some(trace) = &strong.trace {
-            trace.received(&arrival.event);
+            trace.received(&event.event);
         }
         // Nothing that awaits the peer may hold the connection: it could not be dropped otherwise.
         let outbound = strong.outbound.clone();
-        match arrival.event {
+        match event.event {
             TransportEvent::Message(Message::Response(response)) => strong.handle_response(response),
             TransportEvent::Message(Message::Notification(notification)) => {
-                strong.handle_notification(notification, arrival.about, &*handler);
+                strong.handle_notification(notification, event.related_request, &*handler);
             }
             TransportEvent::Message(Message::Request(request)) => {
-                let from = (arrival.about, arrival.headers);
+                let from = (event.related_request, event.headers);
                 let rejection = strong.serve(request, from, &handler);
                 drop(strong);
                 if let Some(rejection) = rejection {
@@ -602,8 +609,9 @@ async fn dispatch(
             TransportEvent::Malformed(malformed) => {
                 increment(&strong.malformed);
                 drop(strong);
-                let _ =
-                    outbound.send(Letter::new(Message::response(malformed.id, Err(*malformed.error)))).await;
+                let _ = outbound
+                    .send(OutgoingMessage::new(Message::response(malformed.id, Err(*malformed.error))))
+                    .await;
             }
             TransportEvent::UnreadableResponse { error } => strong.fail_only_request(error),
             TransportEvent::Skipped => increment(&strong.malformed),
@@ -683,7 +691,8 @@ async fn reject_inbound(shared: &Weak<ConnectionShared>, linger: Duration) {
                 "The request was cancelled: it did not finish within {linger:?} after the end of the input"
             ),
         );
-        let rejection = Letter::new(Message::response(Some(id.clone()), Err(error))).about(Some(id));
+        let rejection =
+            OutgoingMessage::new(Message::response(Some(id.clone()), Err(error))).related_to(Some(id));
         if outbound.send(rejection).await.is_err() {
             return;
         }
@@ -887,16 +896,17 @@ impl ConnectionShared {
         Ok(InboundCall { work, id, shared: Arc::downgrade(self), is_crowded })
     }
 
-    /// Starts a request of the peer, or returns the letter that rejects it.
+    /// Starts a request of the peer, or returns the response that rejects it.
     fn serve(
         self: &Arc<Self>,
         request: Request,
         (related_request, headers): (Option<Id>, HeaderMap),
         handler: &Arc<dyn InboundHandler>,
-    ) -> Option<Letter> {
+    ) -> Option<OutgoingMessage> {
         let id = request.id.clone();
-        let answer =
-            |id: Id, result| Letter::new(Message::response(Some(id.clone()), result)).about(Some(id));
+        let answer = |id: Id, result| {
+            OutgoingMessage::new(Message::response(Some(id.clone()), result)).related_to(Some(id))
+        };
         let is_crowded = match self.admit(&id) {
             Ok(admitted) => admitted.is_crowded,
             Err(rejection) => return Some(answer(id, Err(rejection))),

@@ -3,7 +3,7 @@
 //! From the bytes up:
 //!
 //! - [`RawJson`] and [`Message`]: raw JSON values, and the JSON-RPC envelope around them;
-//! - [`link`]: the seam between a connection and its transport;
+//! - [`transport`]: the seam between a connection and its transport;
 //! - [`stdio`]: one message per line, over any two byte streams;
 //! - [`Connection`]: a connection to one peer; each request is a [`PendingRequest`], which its caller polls;
 //! - [`era`]: protocol revisions;
@@ -23,7 +23,7 @@
 //! use pegboard_wire::client::{McpClient, ClientOptions};
 //! use pegboard_wire::era::Revision;
 //! use pegboard_wire::server::{ServiceDescription, ServiceReply, ServiceServer, ServerRequest, McpService};
-//! use pegboard_wire::link::InputLimits;
+//! use pegboard_wire::transport::InputLimits;
 //! use pegboard_wire::stdio::line_transport;
 //! use pegboard_wire::{Id, InboundRequest, Notification, RawJson, InboundHandler, RpcError};
 //! use futures_util::future::{BoxFuture, FutureExt, ready};
@@ -64,12 +64,12 @@
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let (near, far) = tokio::io::duplex(4096);
 //! let (reader, writer) = tokio::io::split(far);
-//! let (link, _) = line_transport(reader, writer, InputLimits::server());
-//! tokio::spawn(async move { ServiceServer::new(Arc::new(Clock)).serve(link).await });
+//! let (transport, _) = line_transport(reader, writer, InputLimits::server());
+//! tokio::spawn(async move { ServiceServer::new(Arc::new(Clock)).serve(transport).await });
 //!
 //! let (reader, writer) = tokio::io::split(near);
-//! let (link, _) = line_transport(reader, writer, InputLimits::client());
-//! let client = McpClient::connect(link, Arc::new(RejectAll), ClientOptions::new("example", "1")).await?;
+//! let (transport, _) = line_transport(reader, writer, InputLimits::client());
+//! let client = McpClient::connect(transport, Arc::new(RejectAll), ClientOptions::new("example", "1")).await?;
 //! let answer = client.call("tools/call", Some(RawJson::from(json!({"name": "now"})))).await?;
 //! assert_eq!(answer.to_value()["content"][0]["text"], "noon");
 //! # Ok(())
@@ -82,12 +82,12 @@ mod connection;
 pub mod descriptors;
 pub mod era;
 pub mod http;
-pub mod link;
 mod message;
 mod pending_request;
 pub mod server;
 mod state_signer;
 pub mod stdio;
+pub mod transport;
 pub mod websocket;
 
 pub use connection::{

@@ -9,8 +9,8 @@ use std::task::{Context, Poll, Waker};
 use futures_util::future::BoxFuture;
 
 use crate::connection::ConnectionShared;
-use crate::link::TransportError;
 use crate::message::{Id, Notification, RpcError};
+use crate::transport::TransportError;
 use parking_lot::{Mutex, MutexGuard};
 use pegboard_json::RawJson;
 

@@ -15,9 +15,9 @@ use crate::connection::{Connection, ConnectionLimits, ConnectionRole};
 use crate::era::{Era, LogLevel, Revision};
 use crate::http::headers::HeaderParameter;
 use crate::http::server::streams::SessionStreams;
-use crate::link::{Link, TransportError};
 use crate::message::{Notification, RpcError};
 use crate::state_signer::StateSigner;
+use crate::transport::{TransportError, TransportHandle};
 use pegboard_json::RawJson;
 
 mod input_requests;
@@ -241,13 +241,13 @@ impl ServiceServer {
     }
 
     /// Serves one client until the connection closes.
-    pub async fn serve(&self, link: Link) -> TransportError {
-        self.open(link).closed().await
+    pub async fn serve(&self, transport: TransportHandle) -> TransportError {
+        self.open(transport).closed().await
     }
 
     /// Opens a connection that serves one client for as long as it lives.
-    pub fn open(&self, link: Link) -> Connection {
-        self.open_session(link, ClientSessionId::random())
+    pub fn open(&self, transport: TransportHandle) -> Connection {
+        self.open_session(transport, ClientSessionId::random())
     }
 
     /// Opens the connection of a session over HTTP.
@@ -256,8 +256,8 @@ impl ServiceServer {
     }
 
     /// Opens a connection under the session id that the transport uses.
-    pub(crate) fn open_session(&self, link: Link, id: ClientSessionId) -> Connection {
-        session::open(self, link, id)
+    pub(crate) fn open_session(&self, transport: TransportHandle, id: ClientSessionId) -> Connection {
+        session::open(self, transport, id)
     }
 }
 

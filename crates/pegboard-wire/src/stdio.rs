@@ -8,11 +8,12 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::connection::cancel_notification;
-use crate::link::{
-    Arrival, CancelRequest, InputLimits, Letter, Link, MalformedPolicy, Port, TransportError, TransportEvent,
-    drain_cancels, input_events, link, oversized_response,
-};
 use crate::message::{InvalidMessage, RpcError, code};
+use crate::transport::{
+    CancelRequest, IncomingEvent, InputLimits, MalformedPolicy, OutgoingMessage, TransportEnd,
+    TransportError, TransportEvent, TransportHandle, channels, drain_cancels, input_events,
+    oversized_response,
+};
 
 mod endable_input;
 mod process_streams;
@@ -20,22 +21,22 @@ mod process_streams;
 pub use endable_input::EndableInput;
 pub use process_streams::{InputStream, OutputStream, standard_input, standard_output};
 
-/// Creates a link over two byte streams, one message per line, and the task that drives it.
+/// Creates a transport over two byte streams, one message per line, and the task that drives it.
 ///
-/// The task ends when writing fails, or when the link is dropped and all lines are written or the close
+/// The task ends when writing fails, or when the transport is dropped and all lines are written or the close
 /// timeout has passed.
-pub fn line_transport<R, W>(reader: R, writer: W, limits: InputLimits) -> (Link, JoinHandle<()>)
+pub fn line_transport<R, W>(reader: R, writer: W, limits: InputLimits) -> (TransportHandle, JoinHandle<()>)
 where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    let (link, Port { letters, cancels, arrivals }) = link();
+    let (transport, TransportEnd { outgoing, cancels, incoming }) = channels();
     let pump = tokio::spawn(async move {
         let (relay, relayed) = mpsc::unbounded_channel();
-        let mut writing = pin!(write(writer, letters, relayed));
+        let mut writing = pin!(write(writer, outgoing, relayed));
         let mut draining = pin!(drain_cancels(cancels, relay));
         tokio::select! {
-            () = read(reader, arrivals, limits) => {}
+            () = read(reader, incoming, limits) => {}
             () = &mut writing => return,
             () = &mut draining => return,
         }
@@ -45,14 +46,18 @@ where
             () = draining => {}
         }
     });
-    (link, pump)
+    (transport, pump)
 }
 
-async fn read(mut reader: impl AsyncRead + Unpin, arrivals: mpsc::Sender<Arrival>, limits: InputLimits) {
+async fn read(
+    mut reader: impl AsyncRead + Unpin,
+    incoming: mpsc::Sender<IncomingEvent>,
+    limits: InputLimits,
+) {
     let mut lines = LineSplitter::new(limits.max_bytes);
     let reason = loop {
         while let Some(line) = lines.next() {
-            if !deliver(line, &arrivals, limits).await {
+            if !deliver(line, &incoming, limits).await {
                 return;
             }
         }
@@ -60,20 +65,20 @@ async fn read(mut reader: impl AsyncRead + Unpin, arrivals: mpsc::Sender<Arrival
             Ok(0) => {
                 // The last line may lack a line feed.
                 if let Some(line) = lines.finish() {
-                    deliver(line, &arrivals, limits).await;
+                    deliver(line, &incoming, limits).await;
                 }
-                let _ = arrivals.send(Arrival::new(TransportEvent::EndOfInput)).await;
+                let _ = incoming.send(IncomingEvent::new(TransportEvent::EndOfInput)).await;
                 break TransportError::Closed;
             }
             Ok(_) => {}
             Err(error) => break TransportError::failed(error),
         }
     };
-    let _ = arrivals.send(Arrival::new(TransportEvent::Closed(reason))).await;
+    let _ = incoming.send(IncomingEvent::new(TransportEvent::Closed(reason))).await;
 }
 
 /// Forwards the messages of a line; returns `false` if the receiver is gone.
-async fn deliver(line: InputLine, arrivals: &mpsc::Sender<Arrival>, limits: InputLimits) -> bool {
+async fn deliver(line: InputLine, incoming: &mpsc::Sender<IncomingEvent>, limits: InputLimits) -> bool {
     let events = match (line, limits.on_malformed) {
         (InputLine::Complete(bytes), _) => input_events(&bytes, limits),
         (InputLine::TooLong { head }, MalformedPolicy::Skip) => {
@@ -91,7 +96,7 @@ async fn deliver(line: InputLine, arrivals: &mpsc::Sender<Arrival>, limits: Inpu
         }
     };
     for event in events {
-        if arrivals.send(Arrival::new(event)).await.is_err() {
+        if incoming.send(IncomingEvent::new(event)).await.is_err() {
             return false;
         }
     }
@@ -100,7 +105,7 @@ async fn deliver(line: InputLine, arrivals: &mpsc::Sender<Arrival>, limits: Inpu
 
 async fn write(
     mut writer: impl AsyncWrite + Unpin,
-    mut letters: mpsc::Receiver<Letter>,
+    mut outgoing: mpsc::Receiver<OutgoingMessage>,
     mut cancels: mpsc::UnboundedReceiver<CancelRequest>,
 ) {
     /// Buffered bytes above which lines are written before more are taken.
@@ -110,16 +115,16 @@ async fn write(
         tokio::select! {
             // A request is cancelled after it was sent, so messages come first.
             biased;
-            letter = letters.recv() => match letter {
-                Some(letter) => letter.message.encode_line(&mut text),
+            queued = outgoing.recv() => match queued {
+                Some(queued) => queued.message.encode_line(&mut text),
                 None => break,
             },
             Some(cancel) = cancels.recv() => cancel_notification(&cancel).encode_line(&mut text),
         }
         while text.len() < FLUSH_BYTES
-            && let Ok(letter) = letters.try_recv()
+            && let Ok(queued) = outgoing.try_recv()
         {
-            letter.message.encode_line(&mut text);
+            queued.message.encode_line(&mut text);
         }
         let written = async {
             writer.write_all(&text).await?;

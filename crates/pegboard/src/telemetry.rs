@@ -10,7 +10,7 @@ use std::sync::Arc;
 use pegboard_core::settings::RuntimeSettings;
 use pegboard_core::settings::telemetry::TelemetrySettings;
 use pegboard_runtime::spans::{PassthroughPropagator, TracePropagator};
-use pegboard_wire::link::TRACE_TARGET;
+use pegboard_wire::transport::TRACE_TARGET;
 use tracing::level_filters::LevelFilter;
 use tracing::{Dispatch, Metadata};
 use tracing_subscriber::filter::{FilterExt, Targets, filter_fn};

@@ -230,8 +230,8 @@ async fn an_agent_does_not_require_the_headers_of_its_tools() {
     let url = format!("http://{}/mcp/agent", listener.local_addr().unwrap());
     tokio::spawn(async move { serve::http(&gateway, listener, &HttpServerOptions::default()).await });
     for era in ERAS {
-        let link = http::client::connect(HttpOptions::new(url.parse().unwrap())).unwrap();
-        let (client, _) = connect_over(link, era).await;
+        let transport = http::client::connect(HttpOptions::new(url.parse().unwrap())).unwrap();
+        let (client, _) = connect_over(transport, era).await;
         assert_eq!(tool_names(&client).await, ["search"]);
         let result = call(&client, "search", json!({"mode": "search", "query": "x"})).await;
         assert_eq!(text(&result), r#"search/search {"query":"x"}"#);

@@ -16,8 +16,8 @@ use pegboard_gateway::Gateway;
 use pegboard_json::RawJson;
 use pegboard_runtime::Runtime;
 use pegboard_wire::client::{ClientOptions, Era, McpClient};
-use pegboard_wire::link::{InputLimits, Link};
 use pegboard_wire::stdio::line_transport;
+use pegboard_wire::transport::{InputLimits, TransportHandle};
 use pegboard_wire::{Id, InboundHandler, InboundRequest, Notification, RpcError};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
@@ -111,21 +111,21 @@ pub(crate) async fn connect_as(
 ) -> (McpClient, Arc<ClientRecorder>) {
     let (near, far) = tokio::io::duplex(64 * 1024);
     let (reader, writer) = tokio::io::split(far);
-    let (link, _) = line_transport(reader, writer, InputLimits::server());
+    let (transport, _) = line_transport(reader, writer, InputLimits::server());
     let server = gateway.server(profile).unwrap();
-    tokio::spawn(async move { server.serve(link).await });
+    tokio::spawn(async move { server.serve(transport).await });
     let (reader, writer) = tokio::io::split(near);
-    let (link, _) = line_transport(reader, writer, InputLimits::client());
-    handshake(link, era, name, capabilities).await
+    let (transport, _) = line_transport(reader, writer, InputLimits::client());
+    handshake(transport, era, name, capabilities).await
 }
 
-/// Connects a client over an existing link.
-pub(crate) async fn connect_over(link: Link, era: Era) -> (McpClient, Arc<ClientRecorder>) {
-    handshake(link, era, "test", json!({"elicitation": {}})).await
+/// Connects a client over an existing transport.
+pub(crate) async fn connect_over(transport: TransportHandle, era: Era) -> (McpClient, Arc<ClientRecorder>) {
+    handshake(transport, era, "test", json!({"elicitation": {}})).await
 }
 
 async fn handshake(
-    link: Link,
+    transport: TransportHandle,
     era: Era,
     name: &str,
     capabilities: Value,
@@ -133,7 +133,7 @@ async fn handshake(
     let notifications = Arc::new(ClientRecorder::default());
     let capabilities = RawJson::from(capabilities);
     let options = ClientOptions { era: Some(era), capabilities, ..ClientOptions::new(name, "1") };
-    (McpClient::connect(link, notifications.clone(), options).await.unwrap(), notifications)
+    (McpClient::connect(transport, notifications.clone(), options).await.unwrap(), notifications)
 }
 
 /// Calls a tool; returns the raw result.

@@ -146,8 +146,8 @@ async fn profile_paths_appear_and_disappear_on_reload() {
     let with_profile = json!({"profiles": {"mine": {"expose": "flat", "toolboxes": ["a"]}}});
     reload(&runtime, &gateway, servers.plan(), with_profile.clone()).await;
     let client = async || {
-        let link = over_http(HttpOptions::new(url.parse().unwrap())).unwrap();
-        connect_over(link, Era::Session).await.0
+        let transport = over_http(HttpOptions::new(url.parse().unwrap())).unwrap();
+        connect_over(transport, Era::Session).await.0
     };
     let existing = client().await;
     assert_eq!(tool_names(&existing).await, ["a__x"]);

@@ -7,8 +7,8 @@ use pegboard_runtime::Runtime;
 use pegboard_wire::client::{Era, McpClient};
 use pegboard_wire::http::client::HttpOptions;
 use pegboard_wire::http::server::HttpServerOptions;
-use pegboard_wire::link::{InputLimits, Link};
 use pegboard_wire::stdio::line_transport;
+use pegboard_wire::transport::{InputLimits, TransportHandle};
 use pegboard_wire::{http, websocket};
 use reqwest::header::HeaderMap;
 use serde_json::json;
@@ -33,7 +33,7 @@ async fn serve_gateway() -> (String, Runtime) {
     (address.to_string(), runtime)
 }
 
-fn streamable(url: &str) -> Link {
+fn streamable(url: &str) -> TransportHandle {
     http::client::connect(HttpOptions::new(url.parse().unwrap())).unwrap()
 }
 
@@ -120,8 +120,8 @@ async fn a_client_on_byte_streams_is_served_until_it_disconnects() {
     let (reader, writer) = tokio::io::split(far);
     let serving = tokio::spawn(async move { serve::streams(&gateway, Some("flat"), reader, writer).await });
     let (reader, writer) = tokio::io::split(near);
-    let (link, _) = line_transport(reader, writer, InputLimits::client());
-    let (client, _) = connect_over(link, Era::Session).await;
+    let (transport, _) = line_transport(reader, writer, InputLimits::client());
+    let (client, _) = connect_over(transport, Era::Session).await;
     check_flat(&client).await;
     drop(client);
     serving.await.unwrap().unwrap();

@@ -15,7 +15,7 @@ use pegboard_core::text::clipped;
 use pegboard_json::RawJson;
 use pegboard_wire::client::{Era, RequestOptions, next_round_params};
 use pegboard_wire::era::{LogLevel, meta};
-use pegboard_wire::link::TransportError;
+use pegboard_wire::transport::TransportError;
 use pegboard_wire::{MAX_INPUT_ROUNDS, PendingRequest, RequestError, ResponseEvent, RpcError};
 
 use super::connect::login_hint;

@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 use pegboard_core::server_log::ServerLog;
 use pegboard_wire::InboundHandler;
 use pegboard_wire::client::{self, ClientOptions, Era, McpClient};
-use pegboard_wire::link::{Link, TransportError};
+use pegboard_wire::transport::{TransportError, TransportHandle};
 
 /// Establishes connections to one server: a child process, a URL or a byte stream.
 ///
@@ -48,9 +48,9 @@ pub struct HandshakeOptions {
 }
 
 impl HandshakeOptions {
-    /// Performs the handshake over a link.
-    pub async fn connect_over(self, link: Link) -> Result<McpClient, ConnectorError> {
-        Ok(McpClient::connect(link, self.receiver, self.options).await?)
+    /// Performs the handshake over a transport.
+    pub async fn connect_over(self, transport: TransportHandle) -> Result<McpClient, ConnectorError> {
+        Ok(McpClient::connect(transport, self.receiver, self.options).await?)
     }
 
     /// Returns the options with a known era.

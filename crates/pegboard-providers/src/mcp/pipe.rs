@@ -3,8 +3,8 @@
 use std::io;
 
 use futures_util::future::{BoxFuture, FutureExt};
-use pegboard_wire::link::{InputLimits, TransportError};
 use pegboard_wire::stdio::line_transport;
+use pegboard_wire::transport::{InputLimits, TransportError};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::connect::{Connector, ConnectorError, EstablishedConnection, HandshakeOptions};
@@ -52,9 +52,9 @@ where
         let streams = (self.open)();
         async move {
             let (reader, writer) = streams.await.map_err(TransportError::failed)?;
-            // The pump task ends with the link.
-            let (link, _pump) = line_transport(reader, writer, InputLimits::client());
-            Ok(handshake.connect_over(link).await?.into())
+            // The pump task ends with the transport.
+            let (transport, _pump) = line_transport(reader, writer, InputLimits::client());
+            Ok(handshake.connect_over(transport).await?.into())
         }
         .boxed()
     }

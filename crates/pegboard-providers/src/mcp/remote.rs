@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use pegboard_wire::client::Era;
 use pegboard_wire::http::client::{HttpOptions, LazyHttpClient, connect};
 use pegboard_wire::http::legacy_client;
-use pegboard_wire::link::{InputLimits, TransportError};
+use pegboard_wire::transport::{InputLimits, TransportError};
 use pegboard_wire::{client, websocket};
 use reqwest::Url;
 
@@ -146,9 +146,9 @@ impl Connector for WebSocketConnector {
         handshake: HandshakeOptions,
     ) -> BoxFuture<'_, Result<EstablishedConnection, ConnectorError>> {
         async move {
-            let link =
+            let transport =
                 websocket::client::connect(&self.url, self.headers.clone(), InputLimits::client()).await?;
-            Ok(handshake.connect_over(link).await?.into())
+            Ok(handshake.connect_over(transport).await?.into())
         }
         .boxed()
     }
@@ -158,8 +158,8 @@ async fn connect_legacy(
     options: &HttpOptions,
     handshake: HandshakeOptions,
 ) -> Result<EstablishedConnection, ConnectorError> {
-    let link = legacy_client::connect(options.clone())?;
-    Ok(handshake.with_era(Era::Session).connect_over(link).await?.into())
+    let transport = legacy_client::connect(options.clone())?;
+    Ok(handshake.with_era(Era::Session).connect_over(transport).await?.into())
 }
 
 fn http_options(

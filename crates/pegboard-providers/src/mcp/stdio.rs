@@ -8,8 +8,8 @@ use futures_util::future::{BoxFuture, FutureExt};
 use parking_lot::Mutex;
 use pegboard_core::settings::mcp::ServerProgram;
 use pegboard_wire::client::{self, McpClient};
-use pegboard_wire::link::InputLimits;
 use pegboard_wire::stdio::line_transport;
+use pegboard_wire::transport::InputLimits;
 use tokio::time;
 
 use super::connect::{Backend, Connector, ConnectorError, EstablishedConnection, HandshakeOptions};
@@ -78,11 +78,11 @@ impl StdioConnector {
             pid_handle: pid_handle.clone(),
         }));
         let mut backend = ProcessBackend(process);
-        // The pump task ends with the link.
-        let (link, _pump) = line_transport(stdout, stdin, InputLimits::client());
+        // The pump task ends with the transport.
+        let (transport, _pump) = line_transport(stdout, stdin, InputLimits::client());
         let HandshakeOptions { receiver, options, .. } = handshake;
         let handshaken = tokio::select! {
-            handshaken = McpClient::connect(link, receiver, options) => handshaken,
+            handshaken = McpClient::connect(transport, receiver, options) => handshaken,
             why = backend.exited() => return Err(exited_error(why)),
         };
         match handshaken {

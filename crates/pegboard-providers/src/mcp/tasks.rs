@@ -14,7 +14,7 @@ use pegboard_core::task::{DEFAULT_LIFETIME, ServerTask, TaskMode};
 use pegboard_core::text::clipped;
 use pegboard_json::RawJson;
 use pegboard_wire::client::{Era, McpClient, RequestOptions};
-use pegboard_wire::link::TransportError;
+use pegboard_wire::transport::TransportError;
 use pegboard_wire::{RequestError, RpcError};
 use serde_json::json;
 use tokio::runtime::Handle;

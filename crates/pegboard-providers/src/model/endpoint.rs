@@ -16,7 +16,7 @@ use pegboard_core::settings::model::ModelProviderSettings;
 use pegboard_core::text::clipped;
 use pegboard_wire::http::client::LazyHttpClient;
 use pegboard_wire::http::sse::{SseDecoder, SseEvent};
-use pegboard_wire::link::TransportError;
+use pegboard_wire::transport::TransportError;
 use reqwest::{Response, Url};
 use tokio::time;
 

@@ -214,9 +214,9 @@ impl Scenario {
             let value = format!("Bearer {TOKEN}").parse().map_err(Error::other)?;
             options.headers.insert("authorization", value);
         }
-        let link = http::client::connect(options).map_err(Error::other)?;
+        let transport = http::client::connect(options).map_err(Error::other)?;
         let options = ClientOptions { era: Some(self.era), ..ClientOptions::new("bench", "1") };
-        let client = McpClient::connect(link, Arc::new(RejectingHandler), options).await;
+        let client = McpClient::connect(transport, Arc::new(RejectingHandler), options).await;
         let client = client.map_err(Error::other)?;
         match self.request {
             RequestKind::FlatCall => {}

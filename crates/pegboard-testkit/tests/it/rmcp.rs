@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use pegboard_testkit::fixture::Fixture;
 use pegboard_testkit::serve;
 use pegboard_wire::http::server::HttpServerOptions;
-use pegboard_wire::link::InputLimits;
 use pegboard_wire::server::ServiceServer;
 use pegboard_wire::stdio::line_transport;
+use pegboard_wire::transport::InputLimits;
 use rmcp::model::{
     CallToolRequestParams, ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult,
     ElicitationAction, Implementation, ProgressNotificationParam, ProtocolVersion, ReadResourceRequestParams,
@@ -91,9 +91,9 @@ fn auto_negotiation() -> ClientLifecycleMode {
 fn pipe() -> DuplexStream {
     let (near, far) = tokio::io::duplex(64 * 1024);
     let (reader, writer) = tokio::io::split(far);
-    let (link, _) = line_transport(reader, writer, InputLimits::server());
+    let (transport, _) = line_transport(reader, writer, InputLimits::server());
     let server = ServiceServer::new(Arc::new(Fixture::new()));
-    tokio::spawn(async move { server.serve(link).await });
+    tokio::spawn(async move { server.serve(transport).await });
     near
 }
 

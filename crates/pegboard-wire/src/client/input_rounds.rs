@@ -5,9 +5,9 @@ use futures_util::future::join_all;
 
 use super::{McpClient, RequestOptions};
 use crate::connection::InboundRequest;
-use crate::link::TransportError;
 use crate::message::{Id, Request};
 use crate::pending_request::RequestError;
+use crate::transport::TransportError;
 use pegboard_json::RawJson;
 
 pub(super) async fn call(

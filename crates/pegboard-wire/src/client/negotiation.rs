@@ -13,9 +13,9 @@ use super::{ClientOptions, ServerDescription};
 use crate::connection::Connection;
 use crate::era::{Era, Revision, meta};
 use crate::http::headers::MirroredHeaders;
-use crate::link::TransportError;
 use crate::message::{Notification, RpcError, code};
 use crate::pending_request::{PendingRequest, RequestError};
+use crate::transport::TransportError;
 use pegboard_json::RawJson;
 
 /// An error that prevents a connection to a server.

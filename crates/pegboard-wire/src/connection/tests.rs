@@ -4,7 +4,7 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::http::server::EventMemory;
-use crate::link::link;
+use crate::transport::channels;
 
 /// Accepts a request, reports when it is dropped, and never answers.
 struct NeverAnswers(mpsc::UnboundedSender<oneshot::Receiver<()>>);
@@ -28,18 +28,21 @@ async fn dropping_a_connection_aborts_requests_of_the_peer() {
     // Both while the peer still sends and after it has closed its input.
     for last in [None, Some(TransportEvent::EndOfInput)] {
         let (started, mut starts) = mpsc::unbounded_channel();
-        let (link, port) = link();
+        let (transport, end) = channels();
         let limits = ConnectionLimits {
             role: ConnectionRole::Server { linger: Duration::from_hours(1) },
             ..ConnectionLimits::default()
         };
-        let connection = Connection::open(link, Arc::new(NeverAnswers(started)), limits);
+        let connection = Connection::open(transport, Arc::new(NeverAnswers(started)), limits);
         let request = Request::new(Id::Number(1), "ping", None);
-        port.arrivals.send(Arrival::message(Message::Request(request))).await.expect("the link is open");
+        end.incoming
+            .send(IncomingEvent::message(Message::Request(request)))
+            .await
+            .expect("the transport is open");
         let dropped = starts.recv().await.expect("the request starts");
         if let Some(last) = last {
-            port.arrivals.send(Arrival::new(last)).await.expect("the link is open");
-            drop(port.arrivals);
+            end.incoming.send(IncomingEvent::new(last)).await.expect("the transport is open");
+            drop(end.incoming);
             tokio::task::yield_now().await;
         }
         let before = time::Instant::now();
@@ -53,22 +56,25 @@ async fn dropping_a_connection_aborts_requests_of_the_peer() {
 async fn requests_that_outlast_the_end_of_input_are_answered_with_an_error() {
     const LINGER: Duration = Duration::from_secs(5);
     let (started, mut starts) = mpsc::unbounded_channel();
-    let (link, mut port) = link();
+    let (transport, mut end) = channels();
     let role = ConnectionRole::Server { linger: LINGER };
     let limits = ConnectionLimits { role, ..ConnectionLimits::default() };
-    let connection = Connection::open(link, Arc::new(NeverAnswers(started)), limits);
+    let connection = Connection::open(transport, Arc::new(NeverAnswers(started)), limits);
     // More than the transport takes at once.
     let n_requests = 1_000;
     for id in 0..n_requests {
         let request = Request::new(Id::Number(id), "ping", None);
-        port.arrivals.send(Arrival::message(Message::Request(request))).await.expect("the link is open");
+        end.incoming
+            .send(IncomingEvent::message(Message::Request(request)))
+            .await
+            .expect("the transport is open");
     }
-    port.arrivals.send(Arrival::new(TransportEvent::EndOfInput)).await.expect("the link is open");
-    drop(port.arrivals);
+    end.incoming.send(IncomingEvent::new(TransportEvent::EndOfInput)).await.expect("the transport is open");
+    drop(end.incoming);
     let before = time::Instant::now();
     let mut answered = Vec::new();
     for _ in 0..n_requests {
-        let Message::Response(response) = port.letters.recv().await.expect("an answer").message else {
+        let Message::Response(response) = end.outgoing.recv().await.expect("an answer").message else {
             panic!("only answers are sent");
         };
         let message = response.result.expect_err("the request did not finish").message;
@@ -91,16 +97,19 @@ async fn requests_that_outlast_the_end_of_input_are_answered_with_an_error() {
 #[tokio::test(start_paused = true)]
 async fn a_peer_that_does_not_read_delays_the_close_only_for_a_while() {
     let (started, _starts) = mpsc::unbounded_channel();
-    let (link, port) = link();
+    let (transport, end) = channels();
     let role = ConnectionRole::Server { linger: Duration::from_secs(5) };
     let limits = ConnectionLimits { role, ..ConnectionLimits::default() };
-    let connection = Connection::open(link, Arc::new(NeverAnswers(started)), limits);
+    let connection = Connection::open(transport, Arc::new(NeverAnswers(started)), limits);
     for id in 0..1_000 {
         let request = Request::new(Id::Number(id), "ping", None);
-        port.arrivals.send(Arrival::message(Message::Request(request))).await.expect("the link is open");
+        end.incoming
+            .send(IncomingEvent::message(Message::Request(request)))
+            .await
+            .expect("the transport is open");
     }
-    port.arrivals.send(Arrival::new(TransportEvent::EndOfInput)).await.expect("the link is open");
-    drop(port.arrivals);
+    end.incoming.send(IncomingEvent::new(TransportEvent::EndOfInput)).await.expect("the transport is open");
+    drop(end.incoming);
     let before = time::Instant::now();
     connection.closed().await;
     assert_eq!(before.elapsed(), Duration::from_secs(5) + CLOSE_TIMEOUT);
@@ -162,8 +171,8 @@ async fn a_request_waits_only_for_the_first_ones_of_a_crowded_session() {
 #[tokio::test(start_paused = true)]
 async fn a_request_waits_only_for_the_first_ones_of_a_crowded_connection() {
     let open = |handler: &Arc<RunOrder>| {
-        let (link, port) = link();
-        (Connection::open(link, handler.clone(), ConnectionLimits::default()), port)
+        let (transport, end) = channels();
+        (Connection::open(transport, handler.clone(), ConnectionLimits::default()), end)
     };
     let connections = Mutex::new(HashMap::default());
     let n_before = n_before_sibling(async |name, id, handler| {

@@ -33,8 +33,10 @@ use crate::http::client::response::HttpResponse;
 use crate::http::client::send_order::{MessageTurn, SendOrder, SendTurn};
 use crate::http::client::session::HttpClientSession;
 use crate::http::headers::{self, MirroredHeaders};
-use crate::link::{CAPACITY, CLOSE_TIMEOUT, CancelRequest, Letter, Link, LinkKind, TransportError};
 use crate::message::Message;
+use crate::transport::{
+    CAPACITY, CLOSE_TIMEOUT, CancelRequest, OutgoingMessage, RequestPath, TransportError, TransportHandle,
+};
 
 pub use general::LazyHttpClient;
 
@@ -75,11 +77,11 @@ impl HttpOptions {
     }
 }
 
-/// Creates a link to a server that speaks streamable HTTP.
+/// Creates a transport to a server that speaks streamable HTTP.
 ///
-/// Nothing is sent before the first message. An unreachable server fails the request, never the link.
+/// Nothing is sent before the first message. An unreachable server fails the request, never the transport.
 /// Dropping the connection deletes the session, if any.
-pub fn connect(options: HttpOptions) -> Result<Link, TransportError> {
+pub fn connect(options: HttpOptions) -> Result<TransportHandle, TransportError> {
     let transport = Arc::new(HttpTransport {
         endpoint: HttpEndpoint::new(options)?,
         session: HttpClientSession::default(),
@@ -87,11 +89,11 @@ pub fn connect(options: HttpOptions) -> Result<Link, TransportError> {
         order: Mutex::default(),
         call_headers: OnceLock::new(),
     });
-    let (letters, queued) = mpsc::channel(CAPACITY);
+    let (outgoing, queued) = mpsc::channel(CAPACITY);
     let (cancels, cancelled) = mpsc::unbounded_channel();
     let dispatcher =
-        HttpDispatcher { transport: Arc::clone(&transport), letters: queued, cancels: cancelled };
-    Ok(Link { letters, cancels, kind: LinkKind::Http { transport, dispatcher } })
+        HttpDispatcher { transport: Arc::clone(&transport), outgoing: queued, cancels: cancelled };
+    Ok(TransportHandle { outgoing, cancels, requests: RequestPath::Http { transport, dispatcher } })
 }
 
 /// State shared by all requests and tasks of one connection.
@@ -165,7 +167,7 @@ impl HttpTransport {
 #[derive(Debug)]
 pub(crate) struct HttpDispatcher {
     transport: Arc<HttpTransport>,
-    letters: mpsc::Receiver<Letter>,
+    outgoing: mpsc::Receiver<OutgoingMessage>,
     cancels: mpsc::UnboundedReceiver<CancelRequest>,
 }
 
@@ -184,16 +186,16 @@ impl HttpDispatcher {
     }
 
     async fn run(self, connection: Weak<ConnectionShared>) {
-        let Self { transport, mut letters, mut cancels } = self;
+        let Self { transport, mut outgoing, mut cancels } = self;
         let mut tasks = JoinSet::new();
         let mut listener = JoinSet::new();
         loop {
             tokio::select! {
                 // Requests do not pass through here; messages keep their order.
                 biased;
-                letter = letters.recv(), if tasks.len() < MAX_TASKS => match letter {
-                    Some(letter) => {
-                        tasks.spawn(send(Arc::clone(&transport), letter));
+                queued = outgoing.recv(), if tasks.len() < MAX_TASKS => match queued {
+                    Some(queued) => {
+                        tasks.spawn(send(Arc::clone(&transport), queued));
                     }
                     None => break,
                 },
@@ -224,8 +226,8 @@ impl HttpDispatcher {
 }
 
 /// Sends a message after those that it must follow.
-async fn send(transport: Arc<HttpTransport>, letter: Letter) -> SendOutcome {
-    let Letter { message, headers, turn, .. } = letter;
+async fn send(transport: Arc<HttpTransport>, queued: OutgoingMessage) -> SendOutcome {
+    let OutgoingMessage { message, headers, turn, .. } = queued;
     let barrier = match turn {
         Some(MessageTurn { turn, barrier }) => {
             turn.wait().await;

@@ -13,23 +13,23 @@ use crate::http::client::endpoint::{self, HttpEndpoint, ResponseBodyKind, SseStr
 use crate::http::client::resend::ResendSafety;
 use crate::http::client::send_order::SendOrder;
 use crate::http::sse::EventTooLarge;
-use crate::link::{
-    Arrival, CLOSE_TIMEOUT, CancelRequest, Letter, Link, Port, TransportError, TransportEvent, input_events,
-    link, oversized_response,
-};
 use crate::message::Message;
+use crate::transport::{
+    CLOSE_TIMEOUT, CancelRequest, IncomingEvent, OutgoingMessage, TransportEnd, TransportError,
+    TransportEvent, TransportHandle, channels, input_events, oversized_response,
+};
 
 /// Maximum number of sends in flight; beyond that no more messages are accepted.
 const MAX_TASKS: usize = 16_384;
 
-/// Creates a link to a server that speaks HTTP+SSE; the URL is that of its event stream.
+/// Creates a transport to a server that speaks HTTP+SSE; the URL is that of its event stream.
 ///
-/// The link ends with an error if the stream does not open within the connect timeout, and it ends with the
+/// The transport ends with an error if the stream does not open within the connect timeout, and it ends with the
 /// stream.
-pub fn connect(options: HttpOptions) -> Result<Link, TransportError> {
+pub fn connect(options: HttpOptions) -> Result<TransportHandle, TransportError> {
     let endpoint = HttpEndpoint::new(options)?;
-    let (link, Port { letters, cancels, arrivals }) = link();
-    // The task ends with the stream or the link; before the stream is open, after the connect timeout.
+    let (transport, TransportEnd { outgoing, cancels, incoming }) = channels();
+    // The task ends with the stream or the transport; before the stream is open, after the connect timeout.
     tokio::spawn(async move {
         let limit = endpoint.connect_timeout;
         let opened = time::timeout(limit, open(&endpoint)).await.unwrap_or_else(|_elapsed| {
@@ -39,13 +39,13 @@ pub fn connect(options: HttpOptions) -> Result<Link, TransportError> {
         let reason = match opened {
             Err(reason) => reason,
             Ok((events, target)) => tokio::select! {
-                reason = read(&endpoint, events, &arrivals) => reason,
-                () = Outbox::new(target, arrivals.clone()).run(letters, cancels) => TransportError::Closed,
+                reason = read(&endpoint, events, &incoming) => reason,
+                () = Outbox::new(target, incoming.clone()).run(outgoing, cancels) => TransportError::Closed,
             },
         };
-        let _ = arrivals.send(Arrival::new(TransportEvent::Closed(reason))).await;
+        let _ = incoming.send(IncomingEvent::new(TransportEvent::Closed(reason))).await;
     });
-    Ok(link)
+    Ok(transport)
 }
 
 /// Opens the event stream and reads the endpoint for messages from it.
@@ -77,7 +77,7 @@ async fn open(endpoint: &HttpEndpoint) -> Result<(SseStream, HttpEndpoint), Tran
 async fn read(
     endpoint: &HttpEndpoint,
     mut events: SseStream,
-    arrivals: &mpsc::Sender<Arrival>,
+    incoming: &mpsc::Sender<IncomingEvent>,
 ) -> TransportError {
     loop {
         // A flood of events must not keep other tasks of the thread waiting.
@@ -91,8 +91,8 @@ async fn read(
             Err(end) => return close_reason(end),
         };
         for event in received {
-            // If the receiver is gone, the link is closing, and this task with it.
-            let _ = arrivals.send(Arrival::new(event)).await;
+            // If the receiver is gone, the transport is closing, and this task with it.
+            let _ = incoming.send(IncomingEvent::new(event)).await;
         }
     }
 }
@@ -110,59 +110,59 @@ struct Outbox {
     target: HttpEndpoint,
     order: SendOrder,
     tasks: JoinSet<()>,
-    arrivals: mpsc::Sender<Arrival>,
+    incoming: mpsc::Sender<IncomingEvent>,
 }
 
 impl Outbox {
-    fn new(target: HttpEndpoint, arrivals: mpsc::Sender<Arrival>) -> Self {
-        Self { target, order: SendOrder::default(), tasks: JoinSet::new(), arrivals }
+    fn new(target: HttpEndpoint, incoming: mpsc::Sender<IncomingEvent>) -> Self {
+        Self { target, order: SendOrder::default(), tasks: JoinSet::new(), incoming }
     }
 
-    /// Sends messages until the link closes.
+    /// Sends messages until the transport closes.
     async fn run(
         mut self,
-        mut letters: mpsc::Receiver<Letter>,
+        mut outgoing: mpsc::Receiver<OutgoingMessage>,
         mut cancels: mpsc::UnboundedReceiver<CancelRequest>,
     ) {
         loop {
             tokio::select! {
                 // A request is cancelled after it was sent, so messages come first.
                 biased;
-                letter = letters.recv(), if self.tasks.len() < MAX_TASKS => match letter {
-                    Some(letter) => self.send(letter),
+                queued = outgoing.recv(), if self.tasks.len() < MAX_TASKS => match queued {
+                    Some(queued) => self.send(queued),
                     None => break,
                 },
                 cancel = cancels.recv() => match cancel {
-                    Some(cancel) => self.send(Letter::new(cancel_notification(&cancel))),
+                    Some(cancel) => self.send(OutgoingMessage::new(cancel_notification(&cancel))),
                     None => break,
                 },
                 Some(_done) = self.tasks.join_next() => {}
             }
         }
         while let Ok(cancel) = cancels.try_recv() {
-            self.send(Letter::new(cancel_notification(&cancel)));
+            self.send(OutgoingMessage::new(cancel_notification(&cancel)));
         }
         let draining = async { while self.tasks.join_next().await.is_some() {} };
         let _ = time::timeout(CLOSE_TIMEOUT, draining).await;
     }
 
-    fn send(&mut self, letter: Letter) {
-        let Letter { message, headers, .. } = letter;
+    fn send(&mut self, queued: OutgoingMessage) {
+        let OutgoingMessage { message, headers, .. } = queued;
         let target = self.target.clone();
         let body = message.encode();
         match message {
             Message::Request(request) => {
                 let turn = self.order.next_turn();
-                let arrivals = self.arrivals.clone();
+                let incoming = self.incoming.clone();
                 self.tasks.spawn(async move {
                     turn.wait().await;
                     let resend = ResendSafety::of(&request.method);
                     if let Err(error) = post_request(&target, headers, body, resend).await {
                         let about = Some(request.id.clone());
-                        let _ = arrivals
+                        let _ = incoming
                             .send(
-                                Arrival::new(TransportEvent::RequestFailed { id: request.id, error })
-                                    .about(about),
+                                IncomingEvent::new(TransportEvent::RequestFailed { id: request.id, error })
+                                    .related_to(about),
                             )
                             .await;
                     }
@@ -201,7 +201,7 @@ fn all_headers(target: &HttpEndpoint, own: &HeaderMap) -> HeaderMap {
 }
 
 /// Sends a request. The response arrives on the event stream, possibly before the POST completes, so there is
-/// no time limit here: it ends with the POST or with the link.
+/// no time limit here: it ends with the POST or with the transport.
 async fn post_request(
     target: &HttpEndpoint,
     headers: HeaderMap,

@@ -21,9 +21,11 @@ use tokio::time;
 use crate::connection::{Connection, cancel_notification};
 use crate::http::server::{HttpServerOptions, check_host_and_origin, events, plain_text, read_json};
 use crate::http::sse::{self, SseEvent};
-use crate::link::{Arrival, CancelRequest, Letter, Port, TransportEvent, link};
 use crate::message::{Frame, Message};
 use crate::server::{ClientSessionId, ServiceServer};
+use crate::transport::{
+    CancelRequest, IncomingEvent, OutgoingMessage, TransportEnd, TransportEvent, channels,
+};
 
 /// Returns a router with the event stream at `/sse` and POSTs at `/message`. `base` is the path where it is
 /// mounted, which clients are told.
@@ -40,11 +42,11 @@ struct LegacyEndpoint {
     server: ServiceServer,
     base: String,
     options: HttpServerOptions,
-    sessions: Mutex<HashMap<String, mpsc::Sender<Arrival>>>,
+    sessions: Mutex<HashMap<String, mpsc::Sender<IncomingEvent>>>,
 }
 
 impl LegacyEndpoint {
-    fn sessions(&self) -> MutexGuard<'_, HashMap<String, mpsc::Sender<Arrival>>> {
+    fn sessions(&self) -> MutexGuard<'_, HashMap<String, mpsc::Sender<IncomingEvent>>> {
         // Every change is a single insertion or removal, so a panic cannot leave the map inconsistent.
         self.sessions.lock()
     }
@@ -66,7 +68,7 @@ async fn open_stream(State(endpoint): State<Arc<LegacyEndpoint>>, request: Reque
     if let Err(rejection) = check_host_and_origin(request.headers(), request.uri(), &endpoint.options) {
         return rejection.into_response();
     }
-    let (link, Port { letters, cancels, arrivals }) = link();
+    let (transport, TransportEnd { outgoing, cancels, incoming }) = channels();
     let session_id = ClientSessionId::random();
     let id = session_id.as_str().to_owned();
     {
@@ -74,17 +76,17 @@ async fn open_stream(State(endpoint): State<Arc<LegacyEndpoint>>, request: Reque
         if sessions.len() >= endpoint.options.max_sessions {
             return plain_text(StatusCode::SERVICE_UNAVAILABLE, "too many sessions").into_response();
         }
-        sessions.insert(id.clone(), arrivals);
+        sessions.insert(id.clone(), incoming);
     }
     let first = SseEvent {
         event: Some("endpoint".to_owned()),
         ..SseEvent::message(format!("{}/message?session={id}", endpoint.base))
     };
     let stream_state = LegacyEventStream {
-        letters,
+        outgoing,
         cancels,
         keep_alive: endpoint.options.keep_alive,
-        _connection: endpoint.server.open_session(link, session_id),
+        _connection: endpoint.server.open_session(transport, session_id),
         _open: LegacySessionGuard { id, endpoint },
     };
     events(Body::from_stream(stream::unfold(
@@ -102,7 +104,7 @@ async fn open_stream(State(endpoint): State<Arc<LegacyEndpoint>>, request: Reque
 
 /// The event stream of one client. Dropping it ends the session.
 struct LegacyEventStream {
-    letters: mpsc::Receiver<Letter>,
+    outgoing: mpsc::Receiver<OutgoingMessage>,
     cancels: mpsc::UnboundedReceiver<CancelRequest>,
     keep_alive: Duration,
     _connection: Connection,
@@ -113,7 +115,7 @@ impl LegacyEventStream {
     async fn next(&mut self) -> Option<Bytes> {
         let message = tokio::select! {
             biased;
-            letter = self.letters.recv() => letter?.message,
+            queued = self.outgoing.recv() => queued?.message,
             Some(cancel) = self.cancels.recv() => cancel_notification(&cancel),
             () = time::sleep(self.keep_alive) => return Some(Bytes::from_static(sse::KEEP_ALIVE)),
         };
@@ -135,7 +137,7 @@ async fn receive_message(
     if let Err(rejection) = check_host_and_origin(request.headers(), request.uri(), &endpoint.options) {
         return rejection.into_response();
     }
-    let Some(arrivals) = endpoint.sessions().get(&address.session).cloned() else {
+    let Some(incoming) = endpoint.sessions().get(&address.session).cloned() else {
         return plain_text(StatusCode::NOT_FOUND, "there is no such session").into_response();
     };
     let (parts, body) = request.into_parts();
@@ -152,7 +154,7 @@ async fn receive_message(
         Err(invalid) => vec![TransportEvent::Malformed(invalid)],
     };
     for event in received {
-        if arrivals.send(Arrival::new(event).with_headers(parts.headers.clone())).await.is_err() {
+        if incoming.send(IncomingEvent::new(event).with_headers(parts.headers.clone())).await.is_err() {
             return plain_text(StatusCode::NOT_FOUND, "the session has ended").into_response();
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use crate::link::too_large;
+use crate::transport::too_large;
 
 /// An empty comment that keeps an idle stream alive.
 pub const KEEP_ALIVE: &[u8] = b":\n\n";

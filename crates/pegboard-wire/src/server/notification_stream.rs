@@ -7,8 +7,8 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::link::TransportError;
 use crate::message::Notification;
+use crate::transport::TransportError;
 
 /// Maximum number of unread notifications; senders wait.
 const CAPACITY: usize = 64;

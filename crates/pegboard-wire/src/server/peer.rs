@@ -10,9 +10,9 @@ use super::DEFAULT_LOG_LEVEL;
 use super::notification_stream::NotificationStream;
 use crate::connection::WeakConnection;
 use crate::era::LogLevel;
-use crate::link::TransportError;
 use crate::message::{Id, Notification};
 use crate::pending_request::RequestError;
+use crate::transport::TransportError;
 use pegboard_json::RawJson;
 
 /// A handle to the client while its request is in progress.

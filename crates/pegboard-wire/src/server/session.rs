@@ -19,8 +19,8 @@ use super::{
 use crate::connection::{Connection, InboundHandler, InboundRequest, WeakConnection};
 use crate::era::{Era, LogLevel, Revision};
 use crate::http::server::streams::SessionStreams;
-use crate::link::Link;
 use crate::message::{Id, Notification, Request, RpcError, code};
+use crate::transport::TransportHandle;
 use pegboard_json::RawJson;
 
 /// Maximum number of resource subscriptions per client.
@@ -31,10 +31,10 @@ const MAX_URI_BYTES: usize = 8 * 1024;
 /// Maximum number of unfinished tasks that a client is notified of.
 const MAX_TRACKED_TASKS: usize = 10_000;
 
-/// Serves one client over a link, in either era.
-pub(crate) fn open(server: &ServiceServer, link: Link, id: ClientSessionId) -> Connection {
+/// Serves one client over a transport, in either era.
+pub(crate) fn open(server: &ServiceServer, transport: TransportHandle, id: ClientSessionId) -> Connection {
     let session = ServerSession::new(server, id);
-    let connection = Connection::open(link, session.clone(), server.limits);
+    let connection = Connection::open(transport, session.clone(), server.limits);
     forward_changes(&session, &connection);
     connection
 }

@@ -18,16 +18,20 @@ use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{self, Utf8Bytes};
 use tokio_tungstenite::{Connector, connect_async_tls_with_config};
 
-use crate::link::{InputLimits, Link, TransportError, link};
+use crate::transport::{InputLimits, TransportError, TransportHandle, channels};
 use crate::websocket::pump::pump;
 
 /// Time limit for connecting and the WebSocket handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Connects to a server at a `ws://` or `wss://` URL and returns the link.
+/// Connects to a server at a `ws://` or `wss://` URL and returns the transport.
 ///
-/// The task behind the link ends when the server closes the connection, or when the link is dropped.
-pub async fn connect(url: &Url, headers: HeaderMap, limits: InputLimits) -> Result<Link, TransportError> {
+/// The task behind the transport ends when the server closes the connection, or when the transport is dropped.
+pub async fn connect(
+    url: &Url,
+    headers: HeaderMap,
+    limits: InputLimits,
+) -> Result<TransportHandle, TransportError> {
     let mut request = url.as_str().into_client_request().map_err(|error| transport_error(error, limits))?;
     request.headers_mut().extend(headers);
     request.headers_mut().insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static("mcp"));
@@ -47,9 +51,9 @@ pub async fn connect(url: &Url, headers: HeaderMap, limits: InputLimits) -> Resu
         .filter_map(move |message| future::ready(received(message, limits)))
         .sink_map_err(move |error| transport_error(error, limits))
         .with(|bytes| future::ready(text(bytes)));
-    let (link, port) = link();
-    tokio::spawn(pump(socket, port, limits));
-    Ok(link)
+    let (transport, end) = channels();
+    tokio::spawn(pump(socket, end, limits));
+    Ok(transport)
 }
 
 /// Returns the TLS settings for a `wss://` URL: certificates are verified as those of HTTPS servers.

@@ -5,35 +5,35 @@ use futures_util::{Sink, SinkExt, Stream, StreamExt};
 use tokio::sync::mpsc;
 
 use crate::connection::cancel_notification;
-use crate::link::{
-    Arrival, CancelRequest, InputLimits, Letter, Port, TransportError, TransportEvent, drain_cancels,
-    input_events,
-};
 use crate::message::Message;
+use crate::transport::{
+    CancelRequest, IncomingEvent, InputLimits, OutgoingMessage, TransportEnd, TransportError, TransportEvent,
+    drain_cancels, input_events,
+};
 
 /// Maximum number of messages written between two flushes.
 const MAX_UNFLUSHED: usize = 64;
 
-/// Moves messages between a socket and a link until either closes.
+/// Moves messages between a socket and a transport until either closes.
 ///
 /// The stream yields one message at a time and ends when the peer closes; it handles pings itself. Closing
 /// the sink sends the close frame.
-pub(crate) async fn pump<S>(socket: S, port: Port, limits: InputLimits)
+pub(crate) async fn pump<S>(socket: S, end: TransportEnd, limits: InputLimits)
 where
     S: Stream<Item = Result<Bytes, TransportError>> + Sink<Bytes, Error = TransportError>,
 {
-    let Port { letters, cancels, arrivals } = port;
+    let TransportEnd { outgoing, cancels, incoming } = end;
     let (sink, stream) = socket.split();
     let (relay, relayed) = mpsc::unbounded_channel();
     let reason = tokio::select! {
-        reason = read(stream, &arrivals, limits) => reason,
-        reason = write(sink, letters, relayed) => reason,
+        reason = read(stream, &incoming, limits) => reason,
+        reason = write(sink, outgoing, relayed) => reason,
         () = drain_cancels(cancels, relay) => TransportError::Closed,
     };
-    let _ = arrivals.send(Arrival::new(TransportEvent::Closed(reason))).await;
+    let _ = incoming.send(IncomingEvent::new(TransportEvent::Closed(reason))).await;
 }
 
-async fn read<R>(mut stream: R, arrivals: &mpsc::Sender<Arrival>, limits: InputLimits) -> TransportError
+async fn read<R>(mut stream: R, incoming: &mpsc::Sender<IncomingEvent>, limits: InputLimits) -> TransportError
 where
     R: Stream<Item = Result<Bytes, TransportError>> + Unpin,
 {
@@ -43,7 +43,7 @@ where
             Err(error) => return error,
         };
         for event in input_events(&bytes, limits) {
-            if arrivals.send(Arrival::new(event)).await.is_err() {
+            if incoming.send(IncomingEvent::new(event)).await.is_err() {
                 return TransportError::Closed;
             }
         }
@@ -53,7 +53,7 @@ where
 
 async fn write<W>(
     mut sink: W,
-    mut letters: mpsc::Receiver<Letter>,
+    mut outgoing: mpsc::Receiver<OutgoingMessage>,
     mut cancels: mpsc::UnboundedReceiver<CancelRequest>,
 ) -> TransportError
 where
@@ -63,13 +63,13 @@ where
         let message = tokio::select! {
             // A request is cancelled after it was sent, so messages come first.
             biased;
-            letter = letters.recv() => match letter {
-                Some(letter) => letter.message,
+            queued = outgoing.recv() => match queued {
+                Some(queued) => queued.message,
                 None => break,
             },
             Some(cancel) = cancels.recv() => cancel_notification(&cancel),
         };
-        if let Err(error) = write_burst(&mut sink, message, &mut letters).await {
+        if let Err(error) = write_burst(&mut sink, message, &mut outgoing).await {
             return error;
         }
     }
@@ -85,15 +85,15 @@ where
 async fn write_burst<W>(
     sink: &mut W,
     first: Message,
-    letters: &mut mpsc::Receiver<Letter>,
+    outgoing: &mut mpsc::Receiver<OutgoingMessage>,
 ) -> Result<(), TransportError>
 where
     W: Sink<Bytes, Error = TransportError> + Unpin,
 {
     sink.feed(first.encode()).await?;
     for _ in 1..MAX_UNFLUSHED {
-        let Ok(letter) = letters.try_recv() else { break };
-        sink.feed(letter.message.encode()).await?;
+        let Ok(queued) = outgoing.try_recv() else { break };
+        sink.feed(queued.message.encode()).await?;
     }
     sink.flush().await
 }
@@ -104,7 +104,7 @@ mod tests {
     use std::task::{Context, Poll};
 
     use super::*;
-    use crate::link::link;
+    use crate::transport::channels;
 
     /// A socket whose peer neither speaks nor reads.
     struct Stuck;
@@ -139,11 +139,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_peer_that_does_not_read_does_not_keep_the_pump() {
-        let (link, port) = link();
-        link.letters.send(Letter::new(Message::notification("a", None))).await.unwrap();
-        let pumping = tokio::spawn(pump(Stuck, port, InputLimits::client()));
+        let (transport, end) = channels();
+        transport.outgoing.send(OutgoingMessage::new(Message::notification("a", None))).await.unwrap();
+        let pumping = tokio::spawn(pump(Stuck, end, InputLimits::client()));
         tokio::task::yield_now().await;
-        drop(link);
-        tokio::time::timeout(2 * crate::link::CLOSE_TIMEOUT, pumping).await.unwrap().unwrap();
+        drop(transport);
+        tokio::time::timeout(2 * crate::transport::CLOSE_TIMEOUT, pumping).await.unwrap().unwrap();
     }
 }

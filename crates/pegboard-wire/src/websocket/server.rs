@@ -13,8 +13,8 @@ use futures_util::{SinkExt, StreamExt};
 use http::{HeaderMap, Uri};
 
 use crate::http::server::{HttpServerOptions, check_host_and_origin};
-use crate::link::{InputLimits, TransportError, link};
 use crate::server::ServiceServer;
+use crate::transport::{InputLimits, TransportError, channels};
 use crate::websocket::pump::pump;
 
 /// Returns a router that serves `server` over WebSocket. Hosts and origins are checked as for HTTP.
@@ -47,8 +47,8 @@ async fn serve(server: ServiceServer, socket: WebSocket, limits: InputLimits) {
         .filter_map(|frame| future::ready(received(frame)))
         .sink_map_err(TransportError::failed)
         .with(|bytes: Bytes| future::ready(text(bytes)));
-    let (link, port) = link();
-    tokio::join!(server.serve(link), pump(socket, port, limits));
+    let (transport, end) = channels();
+    tokio::join!(server.serve(transport), pump(socket, end, limits));
 }
 
 /// Returns the payload of a frame. The library answers pings, and a close frame is followed by the end of the

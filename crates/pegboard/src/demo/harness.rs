@@ -17,8 +17,8 @@ use pegboard::settings::mcp::{McpTarget, ResolvedMcpServer, ServerProgram};
 use pegboard::telemetry::Telemetry;
 use pegboard::wiring::{self, App, AppOptions};
 use pegboard_wire::client::{ClientOptions, Era, McpClient, RequestOptions};
-use pegboard_wire::link::InputLimits;
 use pegboard_wire::stdio::line_transport;
+use pegboard_wire::transport::InputLimits;
 use pegboard_wire::{Id, InboundHandler, InboundRequest, Notification, ResponseEvent, RpcError};
 
 use super::servers::DemoServer;
@@ -127,7 +127,7 @@ impl DemoClient {
             let _ = serve::streams(&gateway, profile, reader, writer).await;
         });
         let (reader, writer) = tokio::io::split(near);
-        let (link, _) = line_transport(reader, writer, InputLimits::client());
+        let (transport, _) = line_transport(reader, writer, InputLimits::client());
         let answering = Arc::new(ElicitationResponder::default());
         let options = ClientOptions {
             era: Some(era),
@@ -135,7 +135,7 @@ impl DemoClient {
             ..ClientOptions::new("pegboard-demo", env!("CARGO_PKG_VERSION"))
         };
         let client =
-            McpClient::connect(link, Arc::clone(&answering) as Arc<dyn InboundHandler>, options).await?;
+            McpClient::connect(transport, Arc::clone(&answering) as Arc<dyn InboundHandler>, options).await?;
         Ok(Self { client, answering })
     }
 

@@ -12,9 +12,9 @@ use pegboard::prelude::*;
 use pegboard::projection::mcp_result;
 use pegboard_wire::client::Era;
 use pegboard_wire::era::Revision;
-use pegboard_wire::link::InputLimits;
 use pegboard_wire::server::{McpService, ServerRequest, ServiceDescription, ServiceReply, ServiceServer};
 use pegboard_wire::stdio::{line_transport, standard_input, standard_output};
+use pegboard_wire::transport::InputLimits;
 use pegboard_wire::{RpcError, code};
 use tokio::sync::Semaphore;
 
@@ -52,14 +52,14 @@ impl DemoServer {
 
     async fn serve(self) -> Result<()> {
         let service = Arc::new(DemoService { server: self, tools: self.tools()? });
-        let (link, pump) = line_transport(standard_input(), standard_output(), InputLimits::server());
+        let (transport, pump) = line_transport(standard_input(), standard_output(), InputLimits::server());
         let server = ServiceServer::new(service);
         let server = match self {
             Self::Clock => server,
             Self::Notes => server.serving_only(Era::Session),
             Self::Shop => server.serving_only(Era::Stateless),
         };
-        server.serve(link).await;
+        server.serve(transport).await;
         Ok(pump.await?)
     }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
 use pegboard_wire::client::{ClientOptions, Era, McpClient, RequestOptions};
-use pegboard_wire::link::InputLimits;
 use pegboard_wire::stdio::line_transport;
+use pegboard_wire::transport::InputLimits;
 use pegboard_wire::{
     ConnectionStats, Id, InboundHandler, InboundRequest, Notification, RawJson, RequestError, ResponseEvent,
     RpcError,
@@ -68,16 +68,17 @@ impl GatewayProcess {
             stderr.read_to_end(&mut text).await.unwrap();
             String::from_utf8_lossy(&text).into_owned()
         });
-        let (link, _pump) = line_transport(stdout, stdin, InputLimits::client());
+        let (transport, _pump) = line_transport(stdout, stdin, InputLimits::client());
         let options = ClientOptions {
             era: Some(Era::Session),
             capabilities: RawJson::from(json!({"elicitation": {}})),
             ..ClientOptions::new("faults", "1")
         };
-        let client = timeout(TEST_TIMEOUT, McpClient::connect(link, Arc::new(AnsweringHandler), options))
-            .await
-            .unwrap()
-            .unwrap();
+        let client =
+            timeout(TEST_TIMEOUT, McpClient::connect(transport, Arc::new(AnsweringHandler), options))
+                .await
+                .unwrap()
+                .unwrap();
         let idle_memory = peak_memory(child.id().unwrap());
         Self { child, client, log, idle_memory, _settings: settings, _state: state }
     }

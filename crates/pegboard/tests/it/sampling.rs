@@ -20,8 +20,8 @@ use pegboard::settings::gateway::GatewaySettings;
 use pegboard::settings::mcp::Secret;
 use pegboard::settings::model::{ModelProviderKind, ModelProviderSettings};
 use pegboard::wire::client::{ClientOptions, Era, McpClient};
-use pegboard::wire::link::InputLimits;
 use pegboard::wire::stdio::line_transport;
+use pegboard::wire::transport::InputLimits;
 use pegboard::wire::{Id, InboundHandler, InboundRequest, Notification, RawJson, RpcError};
 use pegboard_testkit::model_server::{ModelServer, Script, ScriptAction};
 use serde_json::{Value, json};
@@ -160,15 +160,15 @@ async fn connect(agents: &AgentRuntime, era: Era, capabilities: Value) -> (McpCl
     let gateway = Gateway::new(&agents.runtime, &settings).unwrap();
     let (near, far) = tokio::io::duplex(64 * 1024);
     let (reader, writer) = tokio::io::split(far);
-    let (link, _) = line_transport(reader, writer, InputLimits::server());
+    let (transport, _) = line_transport(reader, writer, InputLimits::server());
     let server = gateway.server(None).unwrap();
-    tokio::spawn(async move { server.serve(link).await });
+    tokio::spawn(async move { server.serve(transport).await });
     let (reader, writer) = tokio::io::split(near);
-    let (link, _) = line_transport(reader, writer, InputLimits::client());
+    let (transport, _) = line_transport(reader, writer, InputLimits::client());
     let sampler = Arc::new(ScriptedClient::new());
     let capabilities = RawJson::from(capabilities);
     let options = ClientOptions { era: Some(era), capabilities, ..ClientOptions::new("sampler", "1") };
-    (McpClient::connect(link, sampler.clone(), options).await.unwrap(), sampler)
+    (McpClient::connect(transport, sampler.clone(), options).await.unwrap(), sampler)
 }
 
 async fn ask(client: &McpClient) -> String {

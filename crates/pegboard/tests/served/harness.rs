@@ -9,8 +9,8 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, FutureExt, join_all, ready};
 use pegboard::wire::client::{ClientOptions, Era, McpClient};
 use pegboard::wire::http::client::HttpOptions;
-use pegboard::wire::link::{InputLimits, Link};
 use pegboard::wire::stdio::line_transport;
+use pegboard::wire::transport::{InputLimits, TransportHandle};
 use pegboard::wire::{Id, InboundHandler, InboundRequest, Notification, RawJson, RpcError};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -264,8 +264,8 @@ impl ConnectedClient {
                     .spawn()
                     .unwrap();
                 let (output, input) = (child.stdout.take().unwrap(), child.stdin.take().unwrap());
-                let (link, _) = line_transport(output, input, InputLimits::client());
-                let (client, handler) = handshake(link, era).await;
+                let (transport, _) = line_transport(output, input, InputLimits::client());
+                let (client, handler) = handshake(transport, era).await;
                 (client, handler, child)
             }
             Transport::Http => {
@@ -298,11 +298,11 @@ pub(crate) async fn with_every_client(
     join_all(tests).await;
 }
 
-async fn handshake(link: Link, era: Era) -> (McpClient, Arc<RecordingHandler>) {
+async fn handshake(transport: TransportHandle, era: Era) -> (McpClient, Arc<RecordingHandler>) {
     let handler = Arc::new(RecordingHandler::default());
     let capabilities = RawJson::from(json!({"elicitation": {"form": {}, "url": {}}}));
     let options = ClientOptions { era: Some(era), capabilities, ..ClientOptions::new("test", "1") };
-    (McpClient::connect(link, handler.clone(), options).await.unwrap(), handler)
+    (McpClient::connect(transport, handler.clone(), options).await.unwrap(), handler)
 }
 
 /// A client that answers elicitations and records messages.

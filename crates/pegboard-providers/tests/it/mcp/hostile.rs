@@ -18,11 +18,11 @@ use pegboard_providers::mcp::{
 use pegboard_wire::RpcError;
 use pegboard_wire::client::Era;
 use pegboard_wire::era::Revision;
-use pegboard_wire::link::InputLimits;
 use pegboard_wire::server::{
     self, McpService, ServerRequest, ServiceChange, ServiceDescription, ServiceReply,
 };
 use pegboard_wire::stdio::line_transport;
+use pegboard_wire::transport::InputLimits;
 use serde_json::json;
 use tokio::sync::broadcast::error::TryRecvError;
 use tokio::sync::{broadcast, watch};
@@ -297,9 +297,9 @@ impl StreamClosingService {
         Arc::new(PipeConnector::new(move || {
             let (near, far) = tokio::io::duplex(64 * 1024);
             let (reader, writer) = tokio::io::split(far);
-            let (link, _) = line_transport(reader, writer, InputLimits::server());
+            let (transport, _) = line_transport(reader, writer, InputLimits::server());
             let serving = server::ServiceServer::new(Arc::new(service.clone()));
-            tokio::spawn(async move { serving.serve(link).await });
+            tokio::spawn(async move { serving.serve(transport).await });
             async { Ok(tokio::io::split(near)) }
         }))
     }

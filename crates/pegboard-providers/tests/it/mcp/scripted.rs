@@ -20,11 +20,11 @@ use pegboard_providers::mcp::{
 };
 use pegboard_wire::client::Era;
 use pegboard_wire::era::{LogLevel, Revision};
-use pegboard_wire::link::InputLimits;
 use pegboard_wire::server::{
     self, McpService, ServerRequest, ServiceChange, ServiceDescription, ServiceReply,
 };
 use pegboard_wire::stdio::line_transport;
+use pegboard_wire::transport::InputLimits;
 use pegboard_wire::{RawJson, RpcError};
 use serde_json::{Value, json};
 use tokio::io::DuplexStream;
@@ -235,12 +235,12 @@ impl ScriptedServer {
         });
         *self.wire.lock().unwrap() = Some((relay.abort_handle(), freeze));
         let (reader, writer) = tokio::io::split(far);
-        let (link, _) = line_transport(reader, writer, InputLimits::server());
+        let (transport, _) = line_transport(reader, writer, InputLimits::server());
         let serving = server::ServiceServer::new(Arc::new(self.clone()));
         let n_running = self.n_running.clone();
         n_running.send_modify(|n_running| *n_running += 1);
         tokio::spawn(async move {
-            serving.serve(link).await;
+            serving.serve(transport).await;
             n_running.send_modify(|n_running| *n_running -= 1);
         });
         Ok(near)

@@ -16,11 +16,11 @@ use pegboard_providers::mcp::{McpServer, PipeConnector};
 use pegboard_testkit::fixture::Fixture;
 use pegboard_wire::client::Era;
 use pegboard_wire::era::Revision;
-use pegboard_wire::link::InputLimits;
 use pegboard_wire::server::{
     self, McpService, ServerRequest, ServiceChange, ServiceDescription, ServiceReply,
 };
 use pegboard_wire::stdio::line_transport;
+use pegboard_wire::transport::InputLimits;
 use pegboard_wire::{RawJson, RpcError};
 use serde_json::{Value, json};
 use tokio::sync::{broadcast, watch};
@@ -108,8 +108,8 @@ async fn fixture(era: Era) -> (McpServer, watch::Receiver<Vec<String>>) {
         async move {
             let (near, far) = tokio::io::duplex(64 * 1024);
             let (reader, writer) = tokio::io::split(far);
-            let (link, _) = line_transport(reader, writer, InputLimits::server());
-            tokio::spawn(async move { serving.serve(link).await });
+            let (transport, _) = line_transport(reader, writer, InputLimits::server());
+            tokio::spawn(async move { serving.serve(transport).await });
             Ok(tokio::io::split(near))
         }
     });

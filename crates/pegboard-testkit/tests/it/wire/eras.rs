@@ -1,7 +1,7 @@
 //! Both eras over every transport: the same calls, the same answers.
 
 use pegboard_wire::client::{Era, McpClient, RequestOptions};
-use pegboard_wire::link::Link;
+use pegboard_wire::transport::TransportHandle;
 use pegboard_wire::{RawJson, RequestError, ResponseEvent, code};
 use serde_json::json;
 
@@ -11,8 +11,8 @@ const ERAS: [Era; 2] = [Era::Session, Era::Stateless];
 
 #[tokio::test]
 async fn the_newer_era_is_preferred() {
-    for link in [pipe(), http().await, websocket().await] {
-        let (client, _) = connect(link, None).await;
+    for transport in [pipe(), http().await, websocket().await] {
+        let (client, _) = connect(transport, None).await;
         assert_eq!(client.era(), Era::Stateless);
         assert_eq!(client.server().info.as_ref().unwrap().to_value()["name"], "pegboard-fixture");
         assert_eq!(client.server().instructions.as_deref(), Some("A server for tests."));
@@ -34,22 +34,22 @@ async fn a_server_with_only_http_sse_is_detected() {
     );
 }
 
-async fn every_link() -> Vec<(Link, Era)> {
-    let mut links = Vec::new();
+async fn every_transport() -> Vec<(TransportHandle, Era)> {
+    let mut transports = Vec::new();
     for era in ERAS {
-        links.push((pipe(), era));
-        links.push((http().await, era));
-        links.push((websocket().await, era));
+        transports.push((pipe(), era));
+        transports.push((http().await, era));
+        transports.push((websocket().await, era));
     }
     // The HTTP+SSE transport has no stateless form.
-    links.push((legacy().await, Era::Session));
-    links
+    transports.push((legacy().await, Era::Session));
+    transports
 }
 
 #[tokio::test]
 async fn tools_answer_in_both_eras_over_every_transport() {
-    for (link, era) in every_link().await {
-        let (client, _) = connect(link, Some(era)).await;
+    for (transport, era) in every_transport().await {
+        let (client, _) = connect(transport, Some(era)).await;
         assert_eq!(client.era(), era);
         let text = call(&client, "test_simple_text", json!({})).await;
         assert_eq!(text, "This is a simple text response for testing.");
@@ -63,8 +63,8 @@ async fn tools_answer_in_both_eras_over_every_transport() {
 
 #[tokio::test]
 async fn input_requests_are_answered_in_both_eras() {
-    for (link, era) in every_link().await {
-        let (client, handler) = connect(link, Some(era)).await;
+    for (transport, era) in every_transport().await {
+        let (client, handler) = connect(transport, Some(era)).await;
         assert_eq!(call(&client, "test_input_required_result_elicitation", json!({})).await, "Hello, Ada!");
         assert_eq!(call(&client, "test_sampling", json!({"prompt": "?"})).await, "LLM response: Paris");
         assert_eq!(
@@ -144,8 +144,8 @@ async fn change_notifications_arrive_in_each_era_over_http() {
 
 #[tokio::test]
 async fn change_notifications_arrive_in_a_session_over_every_other_transport() {
-    for link in [pipe(), websocket().await, legacy().await] {
-        let (client, handler) = connect(link, Some(Era::Session)).await;
+    for transport in [pipe(), websocket().await, legacy().await] {
+        let (client, handler) = connect(transport, Some(Era::Session)).await;
         expect_tools_changed(&client, &handler).await;
     }
 }
@@ -154,12 +154,12 @@ async fn change_notifications_arrive_in_a_session_over_every_other_transport() {
 async fn a_task_belongs_to_the_session_that_made_it() {
     let url =
         crate::wire::support::serve_http(pegboard_wire::http::server::HttpServerOptions::default()).await;
-    let link = || {
+    let transport = || {
         let http = pegboard_wire::http::client::HttpOptions::new(url.parse().unwrap());
         pegboard_wire::http::client::connect(http).unwrap()
     };
-    let (mine, _) = connect(link(), Some(Era::Session)).await;
-    let (other, _) = connect(link(), Some(Era::Session)).await;
+    let (mine, _) = connect(transport(), Some(Era::Session)).await;
+    let (other, _) = connect(transport(), Some(Era::Session)).await;
     let params = json!({"name": "slow_compute", "arguments": {"seconds": 60}, "task": {}});
     let created = mine.call("tools/call", Some(RawJson::from(params))).await.unwrap().to_value();
     let id = RawJson::from(json!({"taskId": created["task"]["taskId"]}));

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use pegboard_testkit::fixture::Fixture;
-use pegboard_wire::link::InputLimits;
 use pegboard_wire::server::ServiceServer;
 use pegboard_wire::stdio::line_transport;
+use pegboard_wire::transport::InputLimits;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -14,9 +14,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 async fn answers(input: &[u8], piece: usize, limits: InputLimits) -> Vec<Value> {
     let (mut near, far) = tokio::io::duplex(256 * 1024);
     let (reader, writer) = tokio::io::split(far);
-    let (link, pump) = line_transport(reader, writer, limits);
+    let (transport, pump) = line_transport(reader, writer, limits);
     let server = ServiceServer::new(Arc::new(Fixture::new()));
-    let serving = tokio::spawn(async move { server.serve(link).await });
+    let serving = tokio::spawn(async move { server.serve(transport).await });
     for piece in input.chunks(piece.max(1)) {
         near.write_all(piece).await.unwrap();
     }

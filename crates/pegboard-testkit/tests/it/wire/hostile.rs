@@ -8,9 +8,9 @@ use futures_util::future::BoxFuture;
 use pegboard_wire::client::{ClientOptions, Era, McpClient, RequestOptions};
 use pegboard_wire::era::Revision;
 use pegboard_wire::http::server::HttpServerOptions;
-use pegboard_wire::link::InputLimits;
 use pegboard_wire::server::{McpService, ServerRequest, ServiceDescription, ServiceReply, ServiceServer};
 use pegboard_wire::stdio::line_transport;
+use pegboard_wire::transport::InputLimits;
 use pegboard_wire::{
     Connection, ConnectionLimits, Id, InboundHandler, InboundRequest, Notification, RawJson, RequestError,
     RpcError, code,
@@ -29,8 +29,8 @@ async fn wait_for_end(pump: tokio::task::JoinHandle<()>) {
 fn client_over(far_buffer: usize) -> (Connection, tokio::task::JoinHandle<()>, DuplexStream) {
     let (near, far) = tokio::io::duplex(far_buffer);
     let (reader, writer) = tokio::io::split(near);
-    let (link, pump) = line_transport(reader, writer, InputLimits::client());
-    (Connection::open(link, Arc::new(NeverAnswering), ConnectionLimits::default()), pump, far)
+    let (transport, pump) = line_transport(reader, writer, InputLimits::client());
+    (Connection::open(transport, Arc::new(NeverAnswering), ConnectionLimits::default()), pump, far)
 }
 
 /// A handler that never answers.
@@ -48,9 +48,9 @@ impl InboundHandler for NeverAnswering {
 async fn a_flooding_client_that_never_reads_is_bounded_and_dropped() {
     let (mut near, far) = tokio::io::duplex(4 * 1024);
     let (reader, writer) = tokio::io::split(far);
-    let (link, pump) = line_transport(reader, writer, InputLimits::server());
+    let (transport, pump) = line_transport(reader, writer, InputLimits::server());
     let server = ServiceServer::new(Arc::new(PanickingService));
-    let serving = tokio::spawn(async move { server.serve(link).await });
+    let serving = tokio::spawn(async move { server.serve(transport).await });
     let flood = async {
         for n in 0..40_000 {
             let ping = format!("{{\"jsonrpc\":\"2.0\",\"id\":{n},\"method\":\"ping\"}}\n");
@@ -88,7 +88,7 @@ async fn an_unanswered_request_does_not_keep_the_connection_alive() {
 async fn dropping_the_client_closes_a_server_that_never_answers_the_probe() {
     let (near, far) = tokio::io::duplex(16 * 1024);
     let (reader, writer) = tokio::io::split(near);
-    let (link, pump) = line_transport(reader, writer, InputLimits::client());
+    let (transport, pump) = line_transport(reader, writer, InputLimits::client());
     let server = tokio::spawn(async move {
         let (reader, mut writer) = tokio::io::split(far);
         let mut methods = Vec::new();
@@ -104,8 +104,9 @@ async fn dropping_the_client_closes_a_server_that_never_answers_the_probe() {
         }
         methods
     });
-    let client =
-        McpClient::connect(link, Arc::new(NeverAnswering), ClientOptions::new("test", "1")).await.unwrap();
+    let client = McpClient::connect(transport, Arc::new(NeverAnswering), ClientOptions::new("test", "1"))
+        .await
+        .unwrap();
     assert_eq!(client.era(), Era::Session);
     drop(client);
     wait_for_end(pump).await;
@@ -136,9 +137,9 @@ async fn a_request_goes_out_before_its_cancellation() {
 async fn an_oversized_response_ends_its_request() {
     let (near, mut far) = tokio::io::duplex(64 * 1024);
     let (reader, writer) = tokio::io::split(near);
-    let (link, _pump) =
+    let (transport, _pump) =
         line_transport(reader, writer, InputLimits { max_bytes: 1_000, ..InputLimits::client() });
-    let connection = Connection::open(link, Arc::new(NeverAnswering), ConnectionLimits::default());
+    let connection = Connection::open(transport, Arc::new(NeverAnswering), ConnectionLimits::default());
     let request = connection.request("tools/list", None).await.unwrap();
     let long = format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":\"{}\"}}\nbanner\n", "x".repeat(10_000));
     far.write_all(long.as_bytes()).await.unwrap();
@@ -153,8 +154,8 @@ async fn an_oversized_response_ends_its_request() {
 async fn an_invalid_response_ends_its_request_but_an_invalid_request_does_not() {
     let (near, mut far) = tokio::io::duplex(64 * 1024);
     let (reader, writer) = tokio::io::split(near);
-    let (link, _pump) = line_transport(reader, writer, InputLimits::client());
-    let connection = Connection::open(link, Arc::new(NeverAnswering), ConnectionLimits::default());
+    let (transport, _pump) = line_transport(reader, writer, InputLimits::client());
+    let connection = Connection::open(transport, Arc::new(NeverAnswering), ConnectionLimits::default());
     let [first, second] = [connection.request("a", None), connection.request("b", None)];
     let (first, second) = (first.await.unwrap(), second.await.unwrap());
     let bad = "{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":7}\n{\"jsonrpc\":\"2.0\",\"id\":1}\n";
@@ -187,8 +188,8 @@ async fn a_response_that_is_not_json_ends_its_request() {
         let (near, mut far) = tokio::io::duplex(64 * 1024);
         let (reader, writer) = tokio::io::split(near);
         let limits = InputLimits { max_bytes: 10_000, ..InputLimits::client() };
-        let (link, _pump) = line_transport(reader, writer, limits);
-        let connection = Connection::open(link, Arc::new(NeverAnswering), ConnectionLimits::default());
+        let (transport, _pump) = line_transport(reader, writer, limits);
+        let connection = Connection::open(transport, Arc::new(NeverAnswering), ConnectionLimits::default());
         let mut failed = Vec::new();
         let mut pending = Vec::new();
         for _ in 0..n_pending {
@@ -375,7 +376,7 @@ async fn a_late_probe_response_still_decides_the_era() {
     // Both handshake requests are pending when the first is answered.
     let (near, far) = tokio::io::duplex(16 * 1024);
     let (reader, writer) = tokio::io::split(near);
-    let (link, _pump) = line_transport(reader, writer, InputLimits::client());
+    let (transport, _pump) = line_transport(reader, writer, InputLimits::client());
     tokio::spawn(async move {
         let (reader, mut writer) = tokio::io::split(far);
         let mut lines = BufReader::new(reader).lines();
@@ -394,7 +395,7 @@ async fn a_late_probe_response_still_decides_the_era() {
     });
     let options =
         ClientOptions { probe_timeout: Duration::from_millis(20), ..ClientOptions::new("test", "1") };
-    let client = McpClient::connect(link, Arc::new(AnsweringHandler::default()), options).await.unwrap();
+    let client = McpClient::connect(transport, Arc::new(AnsweringHandler::default()), options).await.unwrap();
     assert_eq!(client.era(), Era::Stateless);
 }
 

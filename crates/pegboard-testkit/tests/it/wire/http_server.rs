@@ -229,13 +229,13 @@ async fn a_service_sees_the_headers_of_each_request() {
     tokio::spawn(async move { axum::serve(listener, app).await });
     for (path, era) in [("/mcp", Era::Session), ("/mcp", Era::Stateless), ("/legacy/sse", Era::Session)] {
         let http = pegboard_wire::http::client::HttpOptions::new(url.replace("/mcp", path).parse().unwrap());
-        let link = match path {
+        let transport = match path {
             "/mcp" => pegboard_wire::http::client::connect(http).unwrap(),
             _ => pegboard_wire::http::legacy_client::connect(http).unwrap(),
         };
         let handler = std::sync::Arc::new(crate::wire::support::AnsweringHandler::default());
         let client =
-            McpClient::connect(link, handler, crate::wire::support::options(Some(era))).await.unwrap();
+            McpClient::connect(transport, handler, crate::wire::support::options(Some(era))).await.unwrap();
         for user in ["ada", "grace"] {
             let headers = [("x-user".parse().unwrap(), user.parse().unwrap())].into_iter().collect();
             let options = RequestOptions { headers, ..RequestOptions::default() };

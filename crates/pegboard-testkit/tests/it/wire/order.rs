@@ -37,7 +37,7 @@ async fn progress_of(client: &McpClient, token: String) -> Vec<f64> {
 
 #[tokio::test]
 async fn progress_arrives_in_order_and_before_the_result() {
-    for (link, era) in [
+    for (transport, era) in [
         (pipe(), Era::Session),
         (pipe(), Era::Stateless),
         (http().await, Era::Session),
@@ -46,7 +46,7 @@ async fn progress_arrives_in_order_and_before_the_result() {
         (websocket().await, Era::Stateless),
         (legacy().await, Era::Session),
     ] {
-        let (client, _) = connect(link, Some(era)).await;
+        let (client, _) = connect(transport, Some(era)).await;
         let reported = join_all((0..30).map(|n| progress_of(&client, format!("token {}", n % 3)))).await;
         assert_eq!(reported, vec![vec![0.0, 50.0, 100.0]; 30]);
         assert_eq!(client.connection().stats().stray_notifications, 0);
@@ -109,17 +109,18 @@ async fn closing_a_connection_fails_every_request() {
     let service = Arc::new(NeverEnding::default());
     let (near, far) = tokio::io::duplex(1024);
     let (reader, writer) = tokio::io::split(near);
-    let link =
-        pegboard_wire::stdio::line_transport(reader, writer, pegboard_wire::link::InputLimits::client()).0;
+    let transport =
+        pegboard_wire::stdio::line_transport(reader, writer, pegboard_wire::transport::InputLimits::client())
+            .0;
     let (far_reader, far_writer) = tokio::io::split(far);
     let (far_link, pump) = pegboard_wire::stdio::line_transport(
         far_reader,
         far_writer,
-        pegboard_wire::link::InputLimits::server(),
+        pegboard_wire::transport::InputLimits::server(),
     );
     let server = ServiceServer::new(service.clone());
     let serving = tokio::spawn(async move { server.serve(far_link).await });
-    let (client, _) = connect(link, Some(Era::Session)).await;
+    let (client, _) = connect(transport, Some(Era::Session)).await;
     let pending =
         join_all((0..5).map(|_| client.request("tools/call", None, RequestOptions::default()))).await;
     service.begun.notified().await;
@@ -135,11 +136,11 @@ async fn closing_a_connection_fails_every_request() {
 async fn a_peer_that_does_not_read_does_not_block_closing() {
     let (near, _far_that_never_reads) = tokio::io::duplex(16);
     let (reader, writer) = tokio::io::split(near);
-    let (link, pump) =
-        pegboard_wire::stdio::line_transport(reader, writer, pegboard_wire::link::InputLimits::client());
+    let (transport, pump) =
+        pegboard_wire::stdio::line_transport(reader, writer, pegboard_wire::transport::InputLimits::client());
     let handler = Arc::new(crate::wire::support::AnsweringHandler::default());
     let connection =
-        pegboard_wire::Connection::open(link, handler, pegboard_wire::ConnectionLimits::default());
+        pegboard_wire::Connection::open(transport, handler, pegboard_wire::ConnectionLimits::default());
     let request = connection.request("tools/call", Some(RawJson::of(&"x".repeat(1_000)))).await.unwrap();
     drop((request, connection));
     pump.await.unwrap();
@@ -148,15 +149,16 @@ async fn a_peer_that_does_not_read_does_not_block_closing() {
 #[tokio::test]
 async fn the_close_reason_is_reported_to_later_requests() {
     for _ in 0..50 {
-        let (link, port) = pegboard_wire::link::link();
+        let (transport, end) = pegboard_wire::transport::channels();
         let handler = Arc::new(crate::wire::support::AnsweringHandler::default());
         let connection =
-            pegboard_wire::Connection::open(link, handler, pegboard_wire::ConnectionLimits::default());
-        let reason = pegboard_wire::link::TransportError::failed("cannot reach the server");
-        let closed =
-            pegboard_wire::link::Arrival::new(pegboard_wire::link::TransportEvent::Closed(reason.clone()));
-        port.arrivals.send(closed).await.unwrap();
-        drop(port);
+            pegboard_wire::Connection::open(transport, handler, pegboard_wire::ConnectionLimits::default());
+        let reason = pegboard_wire::transport::TransportError::failed("cannot reach the server");
+        let closed = pegboard_wire::transport::IncomingEvent::new(
+            pegboard_wire::transport::TransportEvent::Closed(reason.clone()),
+        );
+        end.incoming.send(closed).await.unwrap();
+        drop(end);
         let failure = connection.request("ping", None).await.unwrap_err();
         assert_eq!(failure, pegboard_wire::RequestError::Transport(reason));
     }

@@ -10,10 +10,10 @@ use pegboard_testkit::serve;
 use pegboard_wire::client::{ClientOptions, Era, McpClient};
 use pegboard_wire::http::client::HttpOptions;
 use pegboard_wire::http::server::HttpServerOptions;
-use pegboard_wire::link::InputLimits;
-use pegboard_wire::link::Link;
 use pegboard_wire::server::ServiceServer;
 use pegboard_wire::stdio::line_transport;
+use pegboard_wire::transport::InputLimits;
+use pegboard_wire::transport::TransportHandle;
 use pegboard_wire::{Id, InboundHandler, InboundRequest, Notification, RawJson, RpcError};
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
@@ -53,12 +53,12 @@ pub(crate) fn options(era: Option<Era>) -> ClientOptions {
     ClientOptions { era, capabilities: RawJson::from(capabilities), ..ClientOptions::new("test", "1") }
 }
 
-/// Returns a link to a new fixture, over a pipe.
-pub(crate) fn pipe() -> Link {
+/// Returns a transport to a new fixture, over a pipe.
+pub(crate) fn pipe() -> TransportHandle {
     pipe_to(ServiceServer::new(Arc::new(Fixture::new())))
 }
 
-pub(crate) fn pipe_to(server: ServiceServer) -> Link {
+pub(crate) fn pipe_to(server: ServiceServer) -> TransportHandle {
     let (near, far) = tokio::io::duplex(64 * 1024);
     let (far_reader, far_writer) = tokio::io::split(far);
     let (far_link, _) = line_transport(far_reader, far_writer, InputLimits::server());
@@ -76,29 +76,32 @@ pub(crate) async fn serve_http(options: HttpServerOptions) -> String {
     format!("http://{address}/mcp")
 }
 
-/// Returns a link to a new fixture, over HTTP.
-pub(crate) async fn http() -> Link {
+/// Returns a transport to a new fixture, over HTTP.
+pub(crate) async fn http() -> TransportHandle {
     let url = serve_http(HttpServerOptions::default()).await;
     pegboard_wire::http::client::connect(HttpOptions::new(url.parse().unwrap())).unwrap()
 }
 
-/// Returns a link to a new fixture, over WebSocket.
-pub(crate) async fn websocket() -> Link {
+/// Returns a transport to a new fixture, over WebSocket.
+pub(crate) async fn websocket() -> TransportHandle {
     let url =
         serve_http(HttpServerOptions::default()).await.replace("http://", "ws://").replace("/mcp", "/ws");
-    let limits = pegboard_wire::link::InputLimits::client();
+    let limits = pegboard_wire::transport::InputLimits::client();
     pegboard_wire::websocket::client::connect(&url.parse().unwrap(), HeaderMap::new(), limits).await.unwrap()
 }
 
-/// Returns a link to a new fixture, over HTTP+SSE.
-pub(crate) async fn legacy() -> Link {
+/// Returns a transport to a new fixture, over HTTP+SSE.
+pub(crate) async fn legacy() -> TransportHandle {
     let url = serve_http(HttpServerOptions::default()).await.replace("/mcp", "/legacy/sse");
     pegboard_wire::http::legacy_client::connect(HttpOptions::new(url.parse().unwrap())).unwrap()
 }
 
-pub(crate) async fn connect(link: Link, era: Option<Era>) -> (McpClient, Arc<AnsweringHandler>) {
+pub(crate) async fn connect(
+    transport: TransportHandle,
+    era: Option<Era>,
+) -> (McpClient, Arc<AnsweringHandler>) {
     let handler = Arc::new(AnsweringHandler::default());
-    (McpClient::connect(link, handler.clone(), options(era)).await.unwrap(), handler)
+    (McpClient::connect(transport, handler.clone(), options(era)).await.unwrap(), handler)
 }
 
 /// Calls a tool and returns the text of its result.

@@ -17,9 +17,9 @@ use crate::http::client::response::HttpResponse;
 use crate::http::client::send_order::SendTurn;
 use crate::http::client::session::without_mirrored_headers;
 use crate::http::headers::{self, MirroredHeaders, SESSION_ID};
-use crate::link::TransportError;
 use crate::message::outgoing::EncodedRequest;
 use crate::message::{Frame, Id, Message, Response};
+use crate::transport::TransportError;
 
 /// Maximum number of consecutive resumptions that deliver no event.
 const MAX_EMPTY_RESUMES: usize = 10;

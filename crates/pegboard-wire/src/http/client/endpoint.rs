@@ -25,8 +25,8 @@ use crate::http::client::resend::ResendSafety;
 use crate::http::client::response::HttpResponse;
 use crate::http::headers::LAST_EVENT_ID;
 use crate::http::sse::{EventTooLarge, SseDecoder, SseEvent};
-use crate::link::{InputLimits, TransportError, too_large};
 use crate::message::{Frame, InvalidMessage, Message};
+use crate::transport::{InputLimits, TransportError, too_large};
 
 /// Time limit for the server to accept a message that has no response.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(30);

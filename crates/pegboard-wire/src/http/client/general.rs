@@ -8,7 +8,7 @@ use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use reqwest::{Client, Url, redirect, retry};
 
 use crate::http::client::pool::{IDLE_TIMEOUT, KEEP_ALIVE, NO_ANSWER, UNREACHABLE, describe, network_error};
-use crate::link::TransportError;
+use crate::transport::TransportError;
 
 /// Identifies this client to servers.
 pub(super) const AGENT: &str = concat!("pegboard/", env!("CARGO_PKG_VERSION"));

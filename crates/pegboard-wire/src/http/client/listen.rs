@@ -12,7 +12,7 @@ use crate::connection::ConnectionShared;
 use crate::http::client::HttpTransport;
 use crate::http::client::endpoint::{self, ResponseBodyKind, SseStream, SseStreamError};
 use crate::http::sse::SseEvent;
-use crate::link::TransportError;
+use crate::transport::TransportError;
 
 /// Backoff after streams without events, in seconds.
 const BACKOFF_SECONDS: [u64; 5] = [1, 2, 5, 10, 30];

@@ -22,7 +22,7 @@ use tokio::time::{self, Instant};
 use tower_service::Service;
 
 use crate::descriptors;
-use crate::link::TransportError;
+use crate::transport::TransportError;
 
 /// Node and uvicorn close idle connections after 5 s; reusing one while it is being closed loses a request.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(4);

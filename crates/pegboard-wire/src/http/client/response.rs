@@ -11,7 +11,7 @@ use tokio::time;
 use super::endpoint::{DRAIN_TIMEOUT, MAX_DRAINED_BYTES};
 use super::general::body_error;
 use super::pool::{PooledBody, network_error};
-use crate::link::TransportError;
+use crate::transport::TransportError;
 
 /// A response with its body still to be read. Dropping it closes the connection, or resets the stream.
 #[derive(Debug)]

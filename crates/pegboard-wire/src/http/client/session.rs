@@ -7,7 +7,7 @@ use crate::http::client::endpoint::HttpEndpoint;
 use crate::http::headers::{METHOD, NAME, PARAMETER_PREFIX, PROTOCOL_VERSION, SESSION_ID};
 use pegboard_json::RawJson;
 
-/// The session of a link; empty until the server has answered `initialize`.
+/// The session of a transport; empty until the server has answered `initialize`.
 #[derive(Debug, Default)]
 pub(crate) struct HttpClientSession(Mutex<HttpClientSessionState>);
 

@@ -24,9 +24,9 @@ use crate::connection::{Connection, InboundCall, cancelled_id};
 use crate::era::Revision;
 use crate::http::headers;
 use crate::http::sse::KEEP_ALIVE;
-use crate::link::Letter;
 use crate::message::{Id, Message, Request, RpcError, code};
 use crate::server::{ClientSessionId, ServiceServer};
+use crate::transport::OutgoingMessage;
 
 /// All sessions of one endpoint.
 pub(super) struct Sessions {
@@ -123,7 +123,7 @@ impl Sessions {
             match session.streams.begin_streaming(&[request_id]) {
                 Some(reader) => {
                     // A response is always delivered.
-                    let _ = session.streams.route(&Letter::new(message));
+                    let _ = session.streams.route(&OutgoingMessage::new(message));
                     stream_response(&session, reader, self.options.keep_alive)
                 }
                 None => json(StatusCode::OK, message.encode()),

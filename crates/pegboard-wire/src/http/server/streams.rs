@@ -12,8 +12,8 @@ use super::channel::{Channel, EventMemoryFull, Reader, StreamContext, StreamMess
 use super::event_memory::EventMemory;
 use crate::connection::cancelled_id;
 use crate::era::{LogLevel, Revision};
-use crate::link::{Letter, TransportError};
 use crate::message::{Id, Message, RpcError};
+use crate::transport::{OutgoingMessage, TransportError};
 use pegboard_json::RawJson;
 
 /// Maximum number of ended streams that a session keeps for a reconnecting client.
@@ -176,10 +176,10 @@ impl SessionStreams {
 
     /// Sends a message to the stream of its request, or to the general one. There is an error only if a request to
     /// the client finds no memory.
-    pub(crate) fn route(&self, letter: &Letter) -> Result<(), TransportError> {
-        let message = letter.message.encode();
+    pub(crate) fn route(&self, outgoing: &OutgoingMessage) -> Result<(), TransportError> {
+        let message = outgoing.message.encode();
         let mut table = self.table();
-        let message = match &letter.message {
+        let message = match &outgoing.message {
             Message::Response(response) => match &response.id {
                 Some(id) => {
                     let message = StreamMessage::Response(id.clone(), message);
@@ -199,10 +199,10 @@ impl SessionStreams {
             }
             Message::Notification(_) => StreamMessage::Notification(message),
         };
-        let channel = letter.about.as_ref().and_then(|id| table.open_channel(id));
+        let channel = outgoing.related_request.as_ref().and_then(|id| table.open_channel(id));
         let channel = channel.unwrap_or_else(|| Arc::clone(&table.general));
         let sent = channel.send(message);
-        if let Some(retry) = letter.hang_up {
+        if let Some(retry) = outgoing.close_stream {
             channel.close_reader(retry);
         }
         sent.map_err(|EventMemoryFull| {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue};
 use pegboard_wire::http::client::{self, HttpOptions};
-use pegboard_wire::link::TransportError;
+use pegboard_wire::transport::TransportError;
 use pegboard_wire::{RawJson, RequestError, ResponseEvent};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
@@ -76,8 +76,8 @@ async fn request_headers_override_the_fixed_ones() {
         ("authorization".parse().unwrap(), HeaderValue::from_static("everybody")),
         ("x-fixed".parse().unwrap(), HeaderValue::from_static("yes")),
     ]);
-    let link = client::connect(HttpOptions { headers: fixed, ..options(&server.url) }).unwrap();
-    let (connection, _inbound) = open(link);
+    let transport = client::connect(HttpOptions { headers: fixed, ..options(&server.url) }).unwrap();
+    let (connection, _inbound) = open(transport);
     let own = HeaderMap::from_iter([
         ("authorization".parse().unwrap(), HeaderValue::from_static("me")),
         ("mcp-protocol-version".parse().unwrap(), HeaderValue::from_static("2026-07-28")),

@@ -1,4 +1,4 @@
-//! Cancelled requests and closed links, as seen by the server.
+//! Cancelled requests and closed transports, as seen by the server.
 
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};

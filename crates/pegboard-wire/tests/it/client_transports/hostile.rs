@@ -29,8 +29,8 @@ async fn check(url: &Url, expected: &str) {
 }
 
 async fn check_small(url: &Url, expected: &str) {
-    let link = client::connect(HttpOptions { max_body: 10_000, ..options(url) }).unwrap();
-    let (connection, _inbound) = open(link);
+    let transport = client::connect(HttpOptions { max_body: 10_000, ..options(url) }).unwrap();
+    let (connection, _inbound) = open(transport);
     assert_eq!(transport_error(&connection, "tools/call", stateless()).await.to_string(), expected);
 }
 

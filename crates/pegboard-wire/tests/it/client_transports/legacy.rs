@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use pegboard_wire::http::client::HttpOptions;
 use pegboard_wire::http::legacy_client;
-use pegboard_wire::link::TransportError;
+use pegboard_wire::transport::TransportError;
 use serde_json::json;
 use tokio::sync::mpsc;
 

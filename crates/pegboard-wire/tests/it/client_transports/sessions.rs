@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use pegboard_wire::http::client;
 use pegboard_wire::http::sse::{SseEvent, encode};
-use pegboard_wire::link::TransportError;
+use pegboard_wire::transport::TransportError;
 use pegboard_wire::{Id, RawJson};
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use pegboard_wire::RequestError;
-use pegboard_wire::link::TransportError;
+use pegboard_wire::transport::TransportError;
 use reqwest::Url;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

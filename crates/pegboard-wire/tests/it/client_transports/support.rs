@@ -17,7 +17,7 @@ use futures_util::stream;
 use http::{HeaderMap, Method, StatusCode};
 use pegboard_wire::http::client::{self, HttpOptions};
 use pegboard_wire::http::sse::{self, SseEvent};
-use pegboard_wire::link::{Link, TransportError};
+use pegboard_wire::transport::{TransportError, TransportHandle};
 use pegboard_wire::{
     Connection, ConnectionLimits, Id, InboundHandler, InboundRequest, Notification, PendingRequest, RawJson,
     RequestError, RpcError,
@@ -193,9 +193,9 @@ impl InboundHandler for RecordingHandler {
 }
 
 /// Opens a connection, and returns it with the messages that the server initiates.
-pub(crate) fn open(link: Link) -> (Connection, mpsc::UnboundedReceiver<InboundMessage>) {
+pub(crate) fn open(transport: TransportHandle) -> (Connection, mpsc::UnboundedReceiver<InboundMessage>) {
     let (sender, inbound) = mpsc::unbounded_channel();
-    (Connection::open(link, Arc::new(RecordingHandler(sender)), ConnectionLimits::default()), inbound)
+    (Connection::open(transport, Arc::new(RecordingHandler(sender)), ConnectionLimits::default()), inbound)
 }
 
 pub(crate) fn options(url: &Url) -> HttpOptions {

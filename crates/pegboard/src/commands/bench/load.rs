@@ -197,9 +197,9 @@ impl LoadRun {
             let header = HeaderValue::try_from(format!("Bearer {}", token.reveal()));
             http.headers.extend(header.ok().map(|header| (AUTHORIZATION, header)));
         }
-        let link = connect(http).map_err(|error| unavailable(error.to_string()))?;
+        let transport = connect(http).map_err(|error| unavailable(error.to_string()))?;
         let options = client_options(self.plan.call_timeout);
-        let client = McpClient::connect(link, Arc::new(RejectingReceiver), options).await;
+        let client = McpClient::connect(transport, Arc::new(RejectingReceiver), options).await;
         let client = client.map_err(|error| unavailable(error.to_string()))?;
         CallTarget::of(client, &self.listed_as, &self.arguments, unavailable).await
     }

@@ -18,13 +18,13 @@ fn session(memory: &EventMemory) -> SessionStreams {
     streams
 }
 
-fn notification(n_bytes: usize) -> Letter {
+fn notification(n_bytes: usize) -> OutgoingMessage {
     let params = json!({"level": "info", "data": "x".repeat(n_bytes)});
-    Letter::new(Message::notification("notifications/message", Some(RawJson::from(params))))
+    OutgoingMessage::new(Message::notification("notifications/message", Some(RawJson::from(params))))
 }
 
-fn request(id: i64) -> Letter {
-    Letter::new(Message::request(Id::Number(id), "elicitation/create", None))
+fn request(id: i64) -> OutgoingMessage {
+    OutgoingMessage::new(Message::request(Id::Number(id), "elicitation/create", None))
 }
 
 /// Ends a request with a result of this size.
@@ -68,7 +68,9 @@ async fn a_message_from_another_thread_after_the_last_poll_takes_the_response_to
     assert!(streams.begin(&id));
     let context = Context::from_waker(Waker::noop());
     assert!(matches!(streams.poll_request(&id, &context), RequestPoll::Waiting));
-    streams.route(&Letter::new(Message::notification("late", None)).about(Some(id.clone()))).unwrap();
+    streams
+        .route(&OutgoingMessage::new(Message::notification("late", None)).related_to(Some(id.clone())))
+        .unwrap();
     let end = streams.finish_waiting(&id, Some(Ok(RawJson::empty_object())));
     let RequestEnd::Stream(mut reader) = end else { panic!("there is a stream") };
     let (messages, _) = read(&mut reader).await;
@@ -95,9 +97,9 @@ async fn a_flood_loses_notifications_but_neither_requests_nor_the_response() {
         let mut reader = begin(&streams, &id);
         for number in 0..N_NOTIFICATIONS {
             if number == 100 {
-                streams.route(&request(5).about(Some(id.clone()))).unwrap();
+                streams.route(&request(5).related_to(Some(id.clone()))).unwrap();
             }
-            streams.route(&notification(1_000).about(Some(id.clone()))).unwrap();
+            streams.route(&notification(1_000).related_to(Some(id.clone()))).unwrap();
         }
         finish(&streams, &id, 10);
         if resumes {
@@ -211,15 +213,15 @@ async fn events_are_dropped_in_the_order_of_their_use() {
     // A stream that was read, one without a reader, and one with a reader that falls behind.
     let [read_id, left_id, slow_id] = [1, 2, 3].map(Id::Number);
     let mut read_reader = begin(&streams, &read_id);
-    streams.route(&notification(MIB).about(Some(read_id.clone()))).unwrap();
+    streams.route(&notification(MIB).related_to(Some(read_id.clone()))).unwrap();
     finish(&streams, &read_id, MIB);
     assert_eq!(read(&mut read_reader).await.0.len(), 2);
     drop(read_reader);
     drop(begin(&streams, &left_id));
-    streams.route(&notification(MIB).about(Some(left_id.clone()))).unwrap();
+    streams.route(&notification(MIB).related_to(Some(left_id.clone()))).unwrap();
     finish(&streams, &left_id, MIB);
     let slow_reader = begin(&streams, &slow_id);
-    streams.route(&notification(MIB).about(Some(slow_id.clone()))).unwrap();
+    streams.route(&notification(MIB).related_to(Some(slow_id.clone()))).unwrap();
     finish(&streams, &slow_id, MIB);
     assert_eq!(memory.n_bytes() / MIB, 6);
 

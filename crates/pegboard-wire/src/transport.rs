@@ -1,8 +1,8 @@
-//! The seam between a connection and its transport: letters go out, arrivals come in.
+//! The seam between a connection and its transport: messages go out, events come in.
 //!
-//! A transport takes the [`Port`] of a link, writes each letter to its peer and sends incoming messages to
-//! `arrivals`, in order. It ends when the letters end, and closes the connection by dropping its port. Over
-//! streamable HTTP a request does not take this way: its caller drives it.
+//! A transport takes a [`TransportEnd`], writes each outgoing message to its peer and sends incoming events, in order.
+//! It ends when there are no more messages, and closes the connection by dropping its end. Over streamable HTTP a
+//! request does not take this way: its caller drives it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,34 +23,34 @@ mod traced;
 pub(crate) use traced::MessageTrace;
 pub use traced::TARGET as TRACE_TARGET;
 
-/// Capacity of the letter and arrival channels.
+/// Capacity of the channels of outgoing messages and incoming events.
 pub(crate) const CAPACITY: usize = 256;
 
 /// An outgoing message.
 #[derive(Debug)]
-pub struct Letter {
+pub struct OutgoingMessage {
     /// The message.
     pub message: Message,
     /// The peer's request that it belongs to, for transports with a stream per request.
-    pub about: Option<Id>,
+    pub related_request: Option<Id>,
     /// HTTP headers, for transports that have them.
     pub headers: HeaderMap,
-    /// Closes the stream after this letter; the peer reconnects after this delay.
-    pub hang_up: Option<Duration>,
+    /// Closes the stream after this message; the peer reconnects after this delay.
+    pub close_stream: Option<Duration>,
     /// Position in the send order, for the HTTP client.
     pub(crate) turn: Option<MessageTurn>,
 }
 
-impl Letter {
-    /// Creates a letter that belongs to no request.
+impl OutgoingMessage {
+    /// Creates a message that belongs to no request.
     pub fn new(message: Message) -> Self {
-        Self { message, about: None, headers: HeaderMap::new(), hang_up: None, turn: None }
+        Self { message, related_request: None, headers: HeaderMap::new(), close_stream: None, turn: None }
     }
 
-    /// Sets the request of the peer that the letter belongs to.
+    /// Sets the request of the peer that the message belongs to.
     #[must_use]
-    pub fn about(mut self, id: Option<Id>) -> Self {
-        self.about = id;
+    pub fn related_to(mut self, id: Option<Id>) -> Self {
+        self.related_request = id;
         self
     }
 }
@@ -66,30 +66,30 @@ pub struct CancelRequest {
 
 /// An incoming event.
 #[derive(Debug)]
-pub struct Arrival {
+pub struct IncomingEvent {
     /// The event.
     pub event: TransportEvent,
     /// The local request that owns the stream it arrived on, for transports with a stream per request.
-    pub about: Option<Id>,
+    pub related_request: Option<Id>,
     /// HTTP headers of the message, for transports that have them.
     pub headers: HeaderMap,
 }
 
-impl Arrival {
-    /// Creates an arrival on a stream shared by all requests.
+impl IncomingEvent {
+    /// Creates an event on a stream shared by all requests.
     pub fn new(event: TransportEvent) -> Self {
-        Self { event, about: None, headers: HeaderMap::new() }
+        Self { event, related_request: None, headers: HeaderMap::new() }
     }
 
-    /// Creates an arrival of a message on a stream shared by all requests.
+    /// Creates the event of a message on a stream shared by all requests.
     pub fn message(message: Message) -> Self {
         Self::new(TransportEvent::Message(message))
     }
 
     /// Sets the local request that owns the stream it arrived on.
     #[must_use]
-    pub fn about(mut self, id: Option<Id>) -> Self {
-        self.about = id;
+    pub fn related_to(mut self, id: Option<Id>) -> Self {
+        self.related_request = id;
         self
     }
 
@@ -291,7 +291,7 @@ fn skipped(problem: &dyn fmt::Display) -> TransportEvent {
 /// Time limit for a transport to close.
 pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Forwards cancellations until the link is dropped, then waits for the close timeout: a peer that does not
+/// Forwards cancellations until the transport is dropped, then waits for the close timeout: a peer that does not
 /// read must not keep a transport alive for ever.
 pub(crate) async fn drain_cancels(
     mut cancels: mpsc::UnboundedReceiver<CancelRequest>,
@@ -305,41 +305,41 @@ pub(crate) async fn drain_cancels(
     time::sleep(CLOSE_TIMEOUT).await;
 }
 
-/// The connection's end of a link.
+/// A transport, for the connection that will use it.
 #[derive(Debug)]
-pub struct Link {
-    pub(crate) letters: mpsc::Sender<Letter>,
+pub struct TransportHandle {
+    pub(crate) outgoing: mpsc::Sender<OutgoingMessage>,
     pub(crate) cancels: mpsc::UnboundedSender<CancelRequest>,
-    pub(crate) kind: LinkKind,
+    pub(crate) requests: RequestPath,
 }
 
-/// The way of requests and their responses.
+/// Path of requests and their responses.
 #[derive(Debug)]
-pub(crate) enum LinkKind {
+pub(crate) enum RequestPath {
     /// All messages share one stream; the transport drives it.
-    Multiplexed { arrivals: mpsc::Receiver<Arrival> },
+    Multiplexed { incoming: mpsc::Receiver<IncomingEvent> },
     /// Each request has its own HTTP exchange, driven by its caller.
     Http { transport: Arc<HttpTransport>, dispatcher: HttpDispatcher },
 }
 
-/// The transport's end of a link.
+/// The transport's end of the channels to its connection.
 #[derive(Debug)]
-pub struct Port {
-    /// Letters to write. Closed when the connection is dropped.
-    pub letters: mpsc::Receiver<Letter>,
+pub struct TransportEnd {
+    /// Messages to write. Closed when the connection is dropped.
+    pub outgoing: mpsc::Receiver<OutgoingMessage>,
     /// Requests to cancel. Each was pending before, and the transport takes them as fast as it can write.
     pub cancels: mpsc::UnboundedReceiver<CancelRequest>,
     /// Sender for incoming events.
-    pub arrivals: mpsc::Sender<Arrival>,
+    pub incoming: mpsc::Sender<IncomingEvent>,
 }
 
-/// Creates a link: one end for the connection and one for the transport.
-pub fn link() -> (Link, Port) {
-    let (letters, letters_out) = mpsc::channel(CAPACITY);
-    let (cancels, cancels_out) = mpsc::unbounded_channel();
-    let (arrivals_in, arrivals) = mpsc::channel(CAPACITY);
+/// Creates the channels between a connection and a transport.
+pub fn channels() -> (TransportHandle, TransportEnd) {
+    let (outgoing, outgoing_receiver) = mpsc::channel(CAPACITY);
+    let (cancels, cancels_receiver) = mpsc::unbounded_channel();
+    let (incoming_sender, incoming) = mpsc::channel(CAPACITY);
     (
-        Link { letters, cancels, kind: LinkKind::Multiplexed { arrivals } },
-        Port { letters: letters_out, cancels: cancels_out, arrivals: arrivals_in },
+        TransportHandle { outgoing, cancels, requests: RequestPath::Multiplexed { incoming } },
+        TransportEnd { outgoing: outgoing_receiver, cancels: cancels_receiver, incoming: incoming_sender },
     )
 }
