@@ -1,10 +1,13 @@
 //! Tests of closing connections, and of fairness between them.
 
-use tokio::sync::oneshot;
+use futures_util::FutureExt;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time;
 
+use super::inbound::CROWD;
 use super::*;
 use crate::http::server::EventMemory;
-use crate::transport::channels;
+use crate::transport::{CLOSE_TIMEOUT, IncomingEvent, TransportEvent, channels};
 
 /// Accepts a request, reports when it is dropped, and never answers.
 struct NeverAnswers(mpsc::UnboundedSender<oneshot::Receiver<()>>);

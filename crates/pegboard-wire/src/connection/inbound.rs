@@ -1,0 +1,221 @@
+//! Requests of the peer: admission, execution and cancellation.
+
+use std::collections::hash_map::Entry;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+
+use futures_util::FutureExt;
+use futures_util::future::{self, BoxFuture};
+use http::HeaderMap;
+use tokio::sync::Notify;
+use tokio::task::{self, AbortHandle};
+
+use super::{ConnectionShared, HandlerRef, InboundHandler, InboundRequest, WeakConnection};
+use crate::message::{Id, Message, Request, RpcError, code};
+use crate::transport::OutgoingMessage;
+use pegboard_json::RawJson;
+
+/// Number of requests of a peer in progress from which on another one lets the work of other peers go first.
+pub(super) const CROWD: usize = 32;
+
+impl ConnectionShared {
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        request: Request,
+        headers: HeaderMap,
+    ) -> Result<InboundCall, RpcError> {
+        let Some(HandlerRef(handler)) = &self.handler else { return Err(RpcError::handler_panicked()) };
+        let id = request.id.clone();
+        let is_crowded = self.admit(&id)?.is_crowded;
+        let connection = WeakConnection { shared: Arc::downgrade(self) };
+        let inbound = InboundRequest { request, related_request: None, headers, connection };
+        let work = catch_unwind(AssertUnwindSafe(|| handler.request(inbound)));
+        let work = work.map_err(|_panic| RpcError::handler_panicked())?;
+        let (abort, registration) = future::AbortHandle::new_pair();
+        self.table().inbound.insert(id.clone(), InboundEntry::Call(abort));
+        self.n_inbound.increment();
+        let work = future::Abortable::new(work, registration);
+        Ok(InboundCall { work, id, shared: Arc::downgrade(self), is_crowded })
+    }
+
+    /// Starts a request of the peer, or returns the response that rejects it.
+    pub(super) fn serve(
+        self: &Arc<Self>,
+        request: Request,
+        (related_request, headers): (Option<Id>, HeaderMap),
+        handler: &Arc<dyn InboundHandler>,
+    ) -> Option<OutgoingMessage> {
+        let id = request.id.clone();
+        let answer = |id: Id, result| {
+            OutgoingMessage::new(Message::response(Some(id.clone()), result)).related_to(Some(id))
+        };
+        let is_crowded = match self.admit(&id) {
+            Ok(admitted) => admitted.is_crowded,
+            Err(rejection) => return Some(answer(id, Err(rejection))),
+        };
+        let connection = WeakConnection { shared: Arc::downgrade(self) };
+        let inbound = InboundRequest { request, related_request, headers, connection };
+        // A panic in the handler costs only this request.
+        let work = match catch_unwind(AssertUnwindSafe(|| handler.request(inbound))) {
+            Ok(work) => work,
+            Err(_panic) => return Some(answer(id, Err(RpcError::handler_panicked()))),
+        };
+        let (shared, outbound) = (Arc::downgrade(self), self.outbound.clone());
+        let mut table = self.table();
+        let Entry::Vacant(free) = table.inbound.entry(id.clone()) else { return None };
+        // The task ends with the work, or is aborted when the peer cancels or the connection closes.
+        let task = tokio::spawn(async move {
+            if is_crowded {
+                task::yield_now().await;
+            }
+            let result = AssertUnwindSafe(work)
+                .catch_unwind()
+                .await
+                .unwrap_or_else(|_| Err(RpcError::handler_panicked()));
+            // From here on it cannot be cancelled, and its id is free. It still counts as in progress, so
+            // that unread responses are bounded, too.
+            let is_wanted =
+                shared.upgrade().is_some_and(|shared| shared.table().inbound.remove(&id).is_some());
+            if is_wanted {
+                let _ = outbound.send(answer(id, result)).await;
+                if let Some(shared) = shared.upgrade() {
+                    shared.n_inbound.decrement();
+                }
+            }
+        });
+        free.insert(InboundEntry::Task(task.abort_handle()));
+        self.n_inbound.increment();
+        None
+    }
+
+    /// Admits a request of the peer, or returns the error that rejects it. Nothing was done for it so far.
+    fn admit(&self, id: &Id) -> Result<AdmittedInbound, RpcError> {
+        let table = self.table();
+        if table.closed.is_some() {
+            return Err(RpcError::new(code::INVALID_REQUEST, "Invalid request: the session has ended"));
+        }
+        if table.inbound.contains_key(id) {
+            return Err(RpcError::new(
+                code::INVALID_REQUEST,
+                "Invalid request: a request with this id is in progress",
+            ));
+        }
+        drop(table);
+        let n_inbound = self.n_inbound.get();
+        if n_inbound >= self.limits.max_inbound {
+            if !self.has_refused.swap(true, Ordering::Relaxed) {
+                tracing::warn!(n_inbound, "Refusing requests of a client: too many are in flight.");
+            }
+            return Err(RpcError::new(code::SERVER_ERROR, "Too many requests in flight"));
+        }
+        Ok(AdmittedInbound { is_crowded: n_inbound >= CROWD })
+    }
+
+    /// Removes a request of the peer that has ended.
+    pub(super) fn end_inbound(&self, id: &Id) -> Option<InboundEntry> {
+        let ended = self.table().inbound.remove(id)?;
+        self.n_inbound.decrement();
+        Some(ended)
+    }
+}
+
+/// A request of the peer, driven by its transport: the result, or `None` if the peer cancelled it. Dropping it
+/// cancels the work.
+pub(crate) struct InboundCall {
+    work: future::Abortable<BoxFuture<'static, Result<RawJson, RpcError>>>,
+    id: Id,
+    shared: Weak<ConnectionShared>,
+    /// `true` if the first poll only lets other tasks go first.
+    is_crowded: bool,
+}
+
+impl Future for InboundCall {
+    type Output = Option<Result<RawJson, RpcError>>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if std::mem::take(&mut self.is_crowded) {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        // A panic in the handler costs only this request.
+        match catch_unwind(AssertUnwindSafe(|| Pin::new(&mut self.work).poll(context))) {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(result)) => Poll::Ready(result.ok()),
+            Err(_panic) => Poll::Ready(Some(Err(RpcError::handler_panicked()))),
+        }
+    }
+}
+
+impl Drop for InboundCall {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.end_inbound(&self.id);
+        }
+    }
+}
+
+/// A request of the peer in progress.
+#[derive(Debug)]
+pub(super) enum InboundEntry {
+    /// Runs in a task of its own.
+    Task(AbortHandle),
+    /// Is driven by the transport.
+    Call(future::AbortHandle),
+}
+
+impl InboundEntry {
+    pub(super) fn abort(&self) {
+        match self {
+            Self::Task(task) => task.abort(),
+            Self::Call(call) => call.abort(),
+        }
+    }
+}
+
+/// A request of the peer that may begin.
+struct AdmittedInbound {
+    /// `true` if the peer has many others in progress.
+    is_crowded: bool,
+}
+
+/// Number of requests of the peer in progress.
+#[derive(Debug, Default)]
+pub(super) struct InboundCounter {
+    n_inbound: AtomicUsize,
+    is_zero: Notify,
+}
+
+impl InboundCounter {
+    fn get(&self) -> usize {
+        self.n_inbound.load(Ordering::Relaxed)
+    }
+
+    fn increment(&self) {
+        self.n_inbound.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn decrement(&self) {
+        if self.n_inbound.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.is_zero.notify_waiters();
+        }
+    }
+
+    pub(super) fn clear(&self) {
+        self.n_inbound.store(0, Ordering::Relaxed);
+        self.is_zero.notify_waiters();
+    }
+
+    /// Waits until no request is in progress. The caller limits the time.
+    pub(super) async fn wait_for_zero(&self) {
+        loop {
+            let is_zero = self.is_zero.notified();
+            if self.get() == 0 {
+                return;
+            }
+            is_zero.await;
+        }
+    }
+}
