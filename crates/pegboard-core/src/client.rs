@@ -39,6 +39,11 @@ pub trait Client: Send + Sync + 'static {
         false
     }
 
+    /// Returns `true` if the client has a session with the gateway: it speaks the session era.
+    fn has_session(&self) -> bool {
+        false
+    }
+
     /// Returns the client's support for tasks that servers create for its calls.
     fn task_mode(&self) -> TaskMode {
         TaskMode::Hidden

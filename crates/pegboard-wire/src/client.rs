@@ -40,7 +40,9 @@ pub struct ClientOptions {
     pub capabilities: RawJson,
     /// The server's era, if known from an earlier connection; `None` probes for it.
     pub era: Option<Era>,
-    /// Time to wait for an answer to the stateless probe before `initialize` is sent as well.
+    /// Era to use with a server that supports both; ignored if the era is known.
+    pub preferred_era: Era,
+    /// Time to wait for an answer in the preferred era before the other one is tried as well.
     pub probe_timeout: Duration,
     /// Time limit of the whole handshake.
     pub handshake_timeout: Duration,
@@ -57,6 +59,7 @@ impl ClientOptions {
             info: RawJson::of(&serde_json::json!({"name": name, "version": version})),
             capabilities: RawJson::empty_object(),
             era: None,
+            preferred_era: Era::Stateless,
             probe_timeout: Duration::from_secs(10),
             handshake_timeout: Duration::from_mins(1),
             limits: ConnectionLimits::default(),

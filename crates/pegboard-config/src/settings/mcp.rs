@@ -7,7 +7,8 @@ use indexmap::IndexMap;
 use pegboard_core::duration::HumanDuration;
 use pegboard_core::id::ServerName;
 use pegboard_core::settings::mcp::{
-    HealthProbe, McpTarget, RemoteEndpoint, ResolvedMcpServer, RestartPolicy, Secret, ServerProgram,
+    EraChoice, HealthProbe, McpTarget, RemoteEndpoint, ResolvedMcpServer, RestartPolicy, Secret,
+    ServerProgram,
 };
 use pegboard_core::settings::{CacheScope, ServerSettings, StartRule};
 use schemars::JsonSchema;
@@ -64,6 +65,8 @@ pub struct McpServerSettings {
     pub cwd: Option<PathBuf>,
     /// Shares one instance among all sessions; `true` by default.
     pub shared: Option<bool>,
+    /// Protocol era; `auto`, the era of the client that uses the server, by default.
+    pub era: EraChoice,
     /// Health probe; `ping` by default.
     pub health_probe: HealthProbe,
     /// Timeout of the start; one minute by default.
@@ -90,6 +93,7 @@ impl McpServerSettings {
         let connection = ResolvedMcpServer {
             is_enabled: self.enabled.unwrap_or(true) && !self.disabled.unwrap_or(false),
             is_shared: self.shared.unwrap_or(true),
+            era: self.era,
             health_probe: self.health_probe,
             start_timeout: non_zero(self.start_timeout).unwrap_or(ResolvedMcpServer::START_TIMEOUT),
             idle_stop: non_zero(self.idle_stop),

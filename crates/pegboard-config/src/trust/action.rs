@@ -21,10 +21,11 @@ use crate::variables::read_limited;
 /// Toolbox of the sections at the root.
 const DEFAULT_TOOLBOX: &str = "default";
 /// Settings of entries that do not affect what is started or where requests go.
-const HARMLESS_SETTINGS: [&str; 17] = [
+const HARMLESS_SETTINGS: [&str; 18] = [
     "description",
     "disabled",
     "enabled",
+    "era",
     "exclude",
     "healthInterval",
     "healthProbe",

@@ -5,7 +5,7 @@ use std::time::Duration;
 use pegboard_config::ServerEntry;
 use pegboard_config::settings::McpServerSettings;
 use pegboard_core::id::ServerName;
-use pegboard_core::settings::mcp::{HealthProbe, McpTarget, ResolvedMcpServer, RestartPolicy};
+use pegboard_core::settings::mcp::{EraChoice, HealthProbe, McpTarget, ResolvedMcpServer, RestartPolicy};
 use pegboard_core::settings::{CacheScope, ServerSettings};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -90,6 +90,7 @@ fn parse_errors_name_the_problem() {
         r#"{"command": 5}"#,
         r#"{"command": "a", "startTimeout": "soon"}"#,
         r#"{"command": "a", "healthProbe": "knock"}"#,
+        r#"{"command": "a", "era": "modern"}"#,
     ];
     insta::assert_snapshot!(cases.map(|text| read(text).unwrap_err()).join("\n"), @"
     unknown field `comand`, expected one of `toolsAllowed`, `toolFilters`, `toolsDenied`, `queue`, `priority`, `cache`, `toolsCache`, `cacheScope`, `requestTimeoutMs`, `toolResponseMaxBytes`, `validateArguments`, `output`, `start`, `toolSchemas`, `tools`
@@ -97,6 +98,7 @@ fn parse_errors_name_the_problem() {
     invalid type: integer `5`, expected a command, or a list of a command and its arguments
     duration must be a millisecond number, or a duration like 5m/2h/1d, not 'soon'
     unknown variant `knock`, expected `ping` or `listTools`
+    unknown variant `modern`, expected one of `auto`, `session`, `stateless`
     ");
 }
 
@@ -127,13 +129,13 @@ fn an_entry_holds_connection_and_tool_settings() {
             "type": "stdio", "command": "npx", "args": ["-y", "github"], "url": "http://unused", "headers": {"A": "b"},
             "env": {"TOKEN": "hush"}, "enabled": true, "toolSchemas": {"search": {"type": "object"}},
             "toolsAllowed": ["search"], "toolsDenied": ["delete"], "cache": "5m", "toolsCache": {"search": 1000},
-            "queue": "slow", "shared": false, "healthProbe": "listTools", "requestTimeoutMs": "30s", "start": "lazy",
+            "queue": "slow", "shared": false, "healthProbe": "listTools", "era": "session", "requestTimeoutMs": "30s", "start": "lazy",
             "startTimeout": "20s", "idleStop": "5m", "healthInterval": 0, "cwd": "/tmp"
         }"#,
     )
     .unwrap();
     assert!(!settings.is_shared && settings.is_enabled);
-    assert_eq!(settings.health_probe, HealthProbe::ListTools);
+    assert_eq!((settings.health_probe, settings.era), (HealthProbe::ListTools, EraChoice::Session));
     assert_eq!((settings.health_interval, settings.restart), (None, RestartPolicy::OnDemand));
     assert_eq!((settings.start_timeout.as_secs(), settings.idle_stop.unwrap().as_secs()), (20, 300));
     assert_eq!(tools.queue.as_deref(), Some("slow"));

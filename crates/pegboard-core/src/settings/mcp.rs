@@ -55,6 +55,19 @@ pub enum HealthProbe {
     ListTools,
 }
 
+/// Protocol era that a server is spoken to in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum EraChoice {
+    /// The era of the client that uses the server, where the server supports it.
+    #[default]
+    Auto,
+    /// The session era, until revision 2025-11-25.
+    Session,
+    /// The stateless era, from revision 2026-07-28.
+    Stateless,
+}
+
 /// Resolved settings of an MCP server.
 #[derive(Clone, Debug)]
 pub struct ResolvedMcpServer {
@@ -66,6 +79,8 @@ pub struct ResolvedMcpServer {
     pub is_enabled: bool,
     /// `true` if all sessions share one instance.
     pub is_shared: bool,
+    /// Protocol era.
+    pub era: EraChoice,
     /// Health probe.
     pub health_probe: HealthProbe,
     /// Timeout of the start.
@@ -92,6 +107,7 @@ impl ResolvedMcpServer {
             target,
             is_enabled: true,
             is_shared: true,
+            era: EraChoice::default(),
             health_probe: HealthProbe::default(),
             start_timeout: Self::START_TIMEOUT,
             idle_stop: None,

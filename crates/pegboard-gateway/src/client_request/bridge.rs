@@ -16,7 +16,7 @@ use pegboard_core::client::{
 use pegboard_core::task::{ServerTask, TaskMode};
 use pegboard_json::RawJson;
 use pegboard_wire::RequestError;
-use pegboard_wire::era::LogLevel;
+use pegboard_wire::era::{Era, LogLevel};
 use pegboard_wire::server::{ClientCapability, ClientDescription, Peer};
 use serde_json::json;
 use tokio::sync::{Notify, oneshot};
@@ -46,6 +46,7 @@ pub(crate) struct ClientBridge {
     /// Capability that the client lacked when it was asked.
     missing_capability: OnceLock<ClientCapability>,
     task_mode: TaskMode,
+    era: Era,
     delivery: InputDelivery,
     events: Mutex<BridgeEvents>,
     /// Notified when a pending input is taken.
@@ -141,6 +142,7 @@ impl ClientBridge {
             early_answers: Mutex::new(request.answers.clone()),
             missing_capability: OnceLock::new(),
             task_mode,
+            era: request.era,
             delivery,
             events: Mutex::default(),
             has_space: Notify::new(),
@@ -313,10 +315,7 @@ impl ClientBridge {
 
     /// Adapts input requests to the client's era: only session clients use elicitation ids.
     fn adapt_to_era(&self, mut questions: InputRequests) -> InputRequests {
-        let has_session = match self.task_mode {
-            TaskMode::Hidden | TaskMode::Requested(_) => true,
-            TaskMode::Accepted | TaskMode::Declined => false,
-        };
+        let has_session = self.has_session();
         for InputRequest { params, .. } in
             questions.values_mut().filter(|question| is_url_elicitation(question))
         {
@@ -367,6 +366,10 @@ impl Client for ClientBridge {
 
     fn needs_input_rounds(&self) -> bool {
         matches!(self.delivery, InputDelivery::InRounds)
+    }
+
+    fn has_session(&self) -> bool {
+        self.era == Era::Session
     }
 
     fn task_mode(&self) -> TaskMode {

@@ -206,7 +206,7 @@ impl ServerHandle {
     }
 
     /// Waits for a connection, at most as long as the call may take. The start goes on without it.
-    async fn until_overdue(
+    pub(super) async fn until_overdue(
         &self,
         context: &CallContext,
         connecting: impl Future<Output = Result<LiveConnection, CallError>>,

@@ -11,13 +11,14 @@ use pegboard_core::error::CallError;
 use pegboard_core::extensions::Extensions;
 use pegboard_core::owner::Principals;
 use pegboard_core::provider::{ProcessInfo, ServerState, with_stderr};
-use pegboard_wire::client::McpClient;
+use pegboard_wire::client::{Era, McpClient};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::coop;
 use tokio::time::{self, Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::backoff::CIRCUIT_OPEN_THRESHOLD;
+use super::eras::ServerEras;
 use super::in_flight::InFlightCalls;
 use super::subscriptions::ServerSubscriptions;
 use super::updates::ServerUpdates;
@@ -36,6 +37,8 @@ pub(super) struct ServerHandle {
     demand: Notify,
     /// Number of callers that wait for the start.
     n_waiters: AtomicUsize,
+    /// Eras of the server.
+    pub(super) eras: ServerEras,
     /// The server has sent requests that do not name the call they belong to.
     pub(super) sends_ambiguous_requests: Arc<AtomicBool>,
     /// Subscriptions and log level, which outlive single requests.
@@ -122,6 +125,8 @@ pub(super) enum CloseReason {
     },
     /// The connection was idle for too long.
     Idle,
+    /// Only clients of the session era use the server, which is connected to in the stateless era.
+    SessionEraWanted,
 }
 
 /// One connection to a running server. Clones share it.
@@ -213,6 +218,7 @@ impl ServerHandle {
                 n_restarts: Some(0),
                 ..ProcessInfo::default()
             }),
+            eras: ServerEras::new(settings.era, Era::Stateless),
             settings,
             phase: watch::Sender::new(ServerPhase::Idle),
             state: watch::Sender::new(ServerState::Idle),
@@ -224,10 +230,17 @@ impl ServerHandle {
         }
     }
 
-    /// Creates the state of an instance that is dedicated to one session. Its updates go to the same subscribers.
-    pub(super) fn dedicated_to_session(&self) -> Self {
+    /// Creates the state of an instance that is dedicated to one session of an era. Its updates go to the same
+    /// subscribers.
+    pub(super) fn dedicated_to_session(&self, era: Era) -> Self {
+        Self { updates: self.updates.for_one_session(), ..self.shared_in_era(era) }
+    }
+
+    /// Creates the state of an instance that the clients of an era share. Its updates go to the same subscribers.
+    pub(super) fn shared_in_era(&self, era: Era) -> Self {
         Self {
-            updates: self.updates.for_one_session(),
+            updates: self.updates.clone(),
+            eras: self.eras.for_instance(era),
             ..Self::new(self.settings.clone(), self.principals.clone())
         }
     }

@@ -234,6 +234,11 @@ impl InFlightCalls {
         }
     }
 
+    /// Closes the table if there are no entries; returns `true` if there were none.
+    pub(super) fn close_if_idle(&self) -> bool {
+        self.close_if_idle_for(Duration::ZERO).is_none()
+    }
+
     /// Closes the table if there have been no entries for `time`; otherwise returns the time of the next
     /// check. Calls need not report that they end: what ends now is idle no earlier.
     fn close_if_idle_for(&self, time: Duration) -> Option<Instant> {

@@ -1,178 +1,160 @@
-//! Routing of each session's calls to the shared instance of a server or to a dedicated one.
+//! Routing of calls to the instances of a server, by the era of the client that a call is made for.
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use futures_util::future::{BoxFuture, FutureExt, join_all};
+use futures_util::future::{BoxFuture, FutureExt};
 use parking_lot::Mutex;
 use pegboard_core::call::{CallContext, ValidCall};
 use pegboard_core::error::CallError;
-use pegboard_core::extensions::{ExtensionKey, Extensions};
 use pegboard_core::handler::Handler;
 use pegboard_core::output::Output;
 use pegboard_core::provider::ProviderRequest;
 use pegboard_json::RawJson;
-use tokio::time;
-use tokio_util::sync::DropGuard;
+use pegboard_wire::client::Era;
 
-use super::SHUT_DOWN_TIMEOUT;
 use super::call::ServerCall;
 use super::connect::Connector;
-use super::handle::{ServerHandle, ServerPhase};
-use super::listing::LiveListing;
-use super::supervisor::ServerSupervisor;
+use super::eras::wanted_era;
+use super::handle::{CloseReason, LiveConnection, ServerHandle};
+use super::instance_group::InstanceGroup;
 
-/// Maximum number of dedicated instances per server.
-const MAX_DEDICATED: usize = 100;
+/// Maximum number of changes of the connection while an instance is chosen.
+const MAX_ERA_CHANGES: usize = 3;
 
-/// Maximum number of idle instances kept for callers without a session.
-const MAX_IDLE: usize = 4;
-
-/// Handler of the tools of a server, which routes the calls of every session to an instance.
+/// Handler of the tools of a server, which routes every call to an instance.
 ///
-/// Sessions share one instance unless the settings forbid it; then each gets a dedicated one, which ends with
-/// the session. If a server sends requests that name no call, one session keeps the shared instance and every
-/// other one gets a dedicated instance. A caller without a session then gets an instance for the duration of
-/// its call.
+/// The clients of both eras use the same instances as long as one era is in use, or the server has only one. A
+/// server that was connected to in the stateless era, to be listed, is started again for the first client with a
+/// session. Once clients of both eras use a server that has both, each era has its own connection: over HTTP to the
+/// same URL, otherwise to a process of its own.
 pub(super) struct InstanceRouter {
-    shared: Arc<Instance>,
-    connector: Arc<dyn Connector>,
-    session_key: ExtensionKey,
-    table: Arc<Mutex<InstanceTable>>,
+    /// Instances with the connection that provides the listing.
+    primary: InstanceGroup,
+    /// Instances in the era that the primary connection does not have, once needed.
+    other: Mutex<Option<Arc<InstanceGroup>>>,
+    /// Calls without a session have used the primary connection.
+    has_stateless_users: AtomicBool,
 }
 
-#[derive(Default)]
-struct InstanceTable {
-    /// The session that has the shared instance to itself.
-    shared_owner: Weak<Instance>,
-    /// Dedicated instances that have not ended.
-    dedicated: Vec<Arc<ServerHandle>>,
-    /// Instances left by calls of callers without a session.
-    idle: Vec<Arc<Instance>>,
+/// Instances that a call may use.
+enum GroupRef<'r> {
+    Primary(&'r InstanceGroup),
+    Other(Arc<InstanceGroup>),
 }
 
-/// An instance of the server.
-struct Instance {
-    handle: Arc<ServerHandle>,
-    /// Stops a dedicated instance when its last user is gone; `None` for the shared one.
-    stop_guard: Option<DropGuard>,
-}
+impl Deref for GroupRef<'_> {
+    type Target = InstanceGroup;
 
-/// Keeps the instance of a call alive.
-struct InstanceGuard {
-    instance: Arc<Instance>,
-    /// Table that a dedicated instance is returned to after the call.
-    return_to: Option<Arc<Mutex<InstanceTable>>>,
-}
-
-impl Drop for InstanceGuard {
-    fn drop(&mut self) {
-        if let Some(table) = &self.return_to
-            && self.instance.stop_guard.is_some()
-        {
-            let mut table = table.lock();
-            if table.idle.len() < MAX_IDLE {
-                table.idle.push(Arc::clone(&self.instance));
-            }
+    fn deref(&self) -> &InstanceGroup {
+        match self {
+            Self::Primary(group) => group,
+            Self::Other(group) => group,
         }
     }
 }
 
 impl InstanceRouter {
     pub(super) fn new(handle: Arc<ServerHandle>, connector: Arc<dyn Connector>) -> Self {
-        let shared = Arc::new(Instance { handle, stop_guard: None });
-        Self { shared, connector, session_key: ExtensionKey::new(), table: Arc::default() }
-    }
-
-    /// Returns `true` if the calls of sessions must be kept apart.
-    fn needs_isolation(&self) -> bool {
-        let shared = &self.shared.handle;
-        !shared.settings.is_shared || shared.sends_ambiguous_requests.load(Ordering::Relaxed)
-    }
-
-    /// Returns the instance for a call, which must be held for as long as the call.
-    fn route(&self, context: &CallContext) -> Result<InstanceGuard, CallError> {
-        if !self.needs_isolation() {
-            return Ok(self.shared_instance());
+        Self {
+            primary: InstanceGroup::new(handle, connector),
+            other: Mutex::default(),
+            has_stateless_users: AtomicBool::new(false),
         }
-        let instance = match context.tools.as_ref().and_then(|tools| tools.extensions()) {
-            Some(session) => {
-                let assigned: Arc<Mutex<Option<Arc<Instance>>>> =
-                    session.get_or_insert_with(&self.session_key, Mutex::default);
-                let mut assigned = assigned.lock();
-                match &*assigned {
-                    Some(instance) => Arc::clone(instance),
-                    None => Arc::clone(assigned.insert(self.assign_instance(session)?)),
-                }
+    }
+
+    fn primary_handle(&self) -> &ServerHandle {
+        &self.primary.shared.handle
+    }
+
+    /// Returns the instances for a call.
+    async fn group(&self, context: &CallContext) -> Result<GroupRef<'_>, CallError> {
+        let wanted = wanted_era(context);
+        match self.known_group(wanted) {
+            Some(group) => Ok(group),
+            // Boxed, so that the future of every other call stays small.
+            None => Box::pin(self.find_group(wanted, context)).await,
+        }
+    }
+
+    /// Returns the instances for clients of an era, if they are known.
+    fn known_group(&self, wanted: Era) -> Option<GroupRef<'_>> {
+        if wanted == Era::Stateless && !self.has_stateless_users.load(Ordering::Relaxed) {
+            self.has_stateless_users.store(true, Ordering::Relaxed);
+        }
+        let primary = self.primary_handle();
+        // Dedicated instances of an unshared server each have the era of their client.
+        if primary.eras.is_for(wanted) || !primary.settings.is_shared {
+            return Some(GroupRef::Primary(&self.primary));
+        }
+        let other = self.other.lock();
+        let other = other.as_ref().filter(|group| group.shared.handle.eras.known() == Some(wanted));
+        other.map(|group| GroupRef::Other(Arc::clone(group)))
+    }
+
+    /// Finds the instances for clients of an era, and makes a connection in this era if there is none.
+    async fn find_group(&self, wanted: Era, context: &CallContext) -> Result<GroupRef<'_>, CallError> {
+        let primary = self.primary_handle();
+        for _ in 0..MAX_ERA_CHANGES {
+            let live = primary.until_overdue(context, primary.ready()).await?;
+            if let Some(group) = self.known_group(wanted) {
+                return Ok(group);
             }
-            // Without a session, state left in an instance would leak to another caller.
-            None if !self.shared.handle.settings.is_shared => self.start_dedicated(&mut self.table.lock())?,
-            None => {
-                let return_to = Some(Arc::clone(&self.table));
-                return Ok(InstanceGuard { instance: self.borrow_instance()?, return_to });
+            let is_replaced = primary.eras.known().is_none();
+            if is_replaced || (wanted == Era::Session && self.restart_with_sessions(&live)) {
+                primary.until_overdue(context, primary.next_connection(&live)).await?;
+                continue;
             }
+            if let Some(group) = self.start_other(wanted, context).await? {
+                return Ok(GroupRef::Other(group));
+            }
+        }
+        Ok(GroupRef::Primary(&self.primary))
+    }
+
+    /// Starts the server again in the session era if its stateless connection is not in use; returns `true` if
+    /// another connection follows.
+    fn restart_with_sessions(&self, live: &LiveConnection) -> bool {
+        let is_used = self.has_stateless_users.load(Ordering::Relaxed) || self.other.lock().is_some();
+        if is_used || !live.in_flight().close_if_idle() {
+            return false;
+        }
+        let eras = &self.primary_handle().eras;
+        eras.prefer_session();
+        eras.forget();
+        live.request_close(CloseReason::SessionEraWanted);
+        true
+    }
+
+    /// Starts the connection in the other era. If the server has none, all clients use the primary connection.
+    async fn start_other(
+        &self,
+        wanted: Era,
+        context: &CallContext,
+    ) -> Result<Option<Arc<InstanceGroup>>, CallError> {
+        let group = {
+            let mut other = self.other.lock();
+            let current = other.take().filter(|group| group.era == wanted);
+            Arc::clone(other.insert(current.unwrap_or_else(|| Arc::new(self.primary.for_era(wanted)))))
         };
-        Ok(InstanceGuard { instance, return_to: None })
-    }
-
-    fn shared_instance(&self) -> InstanceGuard {
-        InstanceGuard { instance: Arc::clone(&self.shared), return_to: None }
-    }
-
-    /// Returns an instance for one call of a caller without a session.
-    fn borrow_instance(&self) -> Result<Arc<Instance>, CallError> {
-        let mut table = self.table.lock();
-        // Calls from before the first ambiguous request may still be in flight there.
-        let is_shared_taken = table.shared_owner.strong_count() > 0 || self.shared.handle.is_busy();
-        if !is_shared_taken {
-            return Ok(self.reserve_shared(&mut table));
+        let handle = &group.shared.handle;
+        let problem = match handle.until_overdue(context, handle.ready()).await {
+            Ok(live) if live.client().era() == wanted => return Ok(Some(group)),
+            Ok(_) => None,
+            Err(error) if context.tools.as_ref().is_some_and(|tools| tools.is_overdue()) => {
+                return Err(error);
+            }
+            Err(error) => Some(error),
+        };
+        let primary = self.primary_handle();
+        primary.eras.set_lacks_other();
+        let is_first = self.other.lock().take_if(|other| Arc::ptr_eq(other, &group)).is_some();
+        if let Some(problem) = problem.filter(|_| is_first) {
+            let server = &primary.settings.name;
+            tracing::warn!(%server, "Clients of both eras share one connection to an MCP server: {problem}");
         }
-        match table.idle.pop() {
-            Some(instance) => Ok(instance),
-            None => self.start_dedicated(&mut table),
-        }
-    }
-
-    /// Assigns an instance to a session: the shared one if it is free. With an unshared server it never is,
-    /// because its listing is published to all sessions and may depend on what a session did.
-    fn assign_instance(&self, session: &Extensions) -> Result<Arc<Instance>, CallError> {
-        let mut table = self.table.lock();
-        // Calls of others from before the first ambiguous request may still be in flight there, for long if a
-        // caller has yet to return with an answer.
-        let is_shared_taken =
-            table.shared_owner.strong_count() > 0 || self.shared.handle.is_busy_for_others(session);
-        if !self.shared.handle.settings.is_shared || is_shared_taken {
-            return self.start_dedicated(&mut table);
-        }
-        Ok(self.reserve_shared(&mut table))
-    }
-
-    fn reserve_shared(&self, table: &mut InstanceTable) -> Arc<Instance> {
-        let instance = Arc::new(Instance { handle: Arc::clone(&self.shared.handle), stop_guard: None });
-        table.shared_owner = Arc::downgrade(&instance);
-        instance
-    }
-
-    fn start_dedicated(&self, table: &mut InstanceTable) -> Result<Arc<Instance>, CallError> {
-        table.dedicated.retain(|handle| !handle.ended.is_cancelled());
-        let shared = &self.shared.handle;
-        if shared.stop.is_cancelled() {
-            return Err(shared.unavailable_error(&ServerPhase::Stopped));
-        }
-        if table.dedicated.len() >= MAX_DEDICATED {
-            let name = &shared.settings.name;
-            let reason =
-                format!("MCP server '{name}' has reached the limit of {MAX_DEDICATED} dedicated instances");
-            return Err(CallError::ServerUnavailable { reason });
-        }
-        let handle = Arc::new(shared.dedicated_to_session());
-        let connector = self.connector.dedicated().unwrap_or_else(|| Arc::clone(&self.connector));
-        let listing = LiveListing::new(&handle, None);
-        // The task ends when the instance is dropped or shut down.
-        tokio::spawn(ServerSupervisor::new(Arc::clone(&handle), connector, listing).run());
-        table.dedicated.push(Arc::clone(&handle));
-        let stop_guard = Some(handle.stop.clone().drop_guard());
-        Ok(Arc::new(Instance { handle, stop_guard }))
+        Ok(None)
     }
 
     /// Executes a request that is not a tool call, on the instance of its session.
@@ -184,32 +166,30 @@ impl InstanceRouter {
         let has_session = context.tools.as_ref().is_some_and(|tools| tools.extensions().is_some());
         // A setting from a caller without a session applies to the instance that stays.
         let is_shared = request.method.outlives_response() && !has_session;
-        let guard = if is_shared { self.shared_instance() } else { self.route(context)? };
+        let guard = if is_shared {
+            self.primary.shared_instance()
+        } else {
+            self.group(context).await?.route(context)?
+        };
         guard.instance.handle.request(request, context).await
     }
 
-    /// Shuts down every dedicated instance, and waits for those that are ending.
+    /// Shuts down every instance but the one with the listing, and waits for those that are ending.
     pub(super) async fn shut_down(&self) {
-        let handles = {
-            let mut table = self.table.lock();
-            table.idle.clear();
-            table.dedicated.clone()
+        let other = self.other.lock().take();
+        let other_ended = async {
+            if let Some(other) = &other {
+                other.shut_down().await;
+            }
         };
-        for handle in &handles {
-            handle.stop.cancel();
-        }
-        let ended = join_all(handles.iter().map(|handle| handle.ended.cancelled()));
-        if time::timeout(SHUT_DOWN_TIMEOUT, ended).await.is_err() {
-            let server = &self.shared.handle.settings.name;
-            tracing::warn!(%server, "Dedicated instances of an MCP server did not shut down in time.");
-        }
+        tokio::join!(self.primary.shut_down(), other_ended);
     }
 }
 
 impl Handler for InstanceRouter {
     fn call<'a>(&'a self, call: &'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>> {
         async move {
-            let guard = self.route(call.context())?;
+            let guard = self.group(call.context()).await?.route(call.context())?;
             let handle = &guard.instance.handle;
             let result = handle.execute(&ServerCall::call(call)).await?;
             Output::from_server(result).map_err(|problem| handle.invalid_result(problem))

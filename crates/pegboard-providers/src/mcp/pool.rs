@@ -98,6 +98,7 @@ fn pool_key(settings: &ResolvedMcpServer) -> String {
         target: _,
         is_enabled: _,
         is_shared,
+        era,
         health_probe,
         start_timeout,
         idle_stop,
@@ -107,6 +108,6 @@ fn pool_key(settings: &ResolvedMcpServer) -> String {
     let fingerprint = settings.fingerprint();
     // The name is the only free text in it, and it contains no space.
     format!(
-        "{name} {fingerprint} {is_shared} {health_probe:?} {start_timeout:?} {idle_stop:?} {health_interval:?} {restart:?}"
+        "{name} {fingerprint} {is_shared} {era:?} {health_probe:?} {start_timeout:?} {idle_stop:?} {health_interval:?} {restart:?}"
     )
 }

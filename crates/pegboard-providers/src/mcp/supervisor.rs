@@ -21,6 +21,7 @@ use super::backoff::RestartBackoff;
 use super::connect::{
     Backend, Connector, ConnectorError, EstablishedConnection, HandshakeOptions, login_hint,
 };
+use super::eras::EraNegotiation;
 use super::handle::{
     CloseReason, LiveConnection, Outage, ServerFailure, ServerHandle, ServerPhase, StartCause,
 };
@@ -28,7 +29,7 @@ use super::in_flight::InFlightCalls;
 use super::list::FetchedList;
 use super::listing::LiveListing;
 use super::probe::is_responsive;
-use pegboard_core::settings::mcp::{ResolvedMcpServer, RestartPolicy};
+use pegboard_core::settings::mcp::{EraChoice, ResolvedMcpServer, RestartPolicy};
 
 /// Time limit for shutting down the backend of a connection.
 const BACKEND_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -127,11 +128,12 @@ impl ServerSupervisor {
             Err(error) => {
                 // The server may have been replaced by one of another era.
                 self.era = None;
+                self.handle.eras.forget();
                 return Err(error);
             }
         };
         self.backoff.record_start();
-        self.era = Some(client.era());
+        self.record_era(client.era());
         self.n_started += 1;
         // Only a started server can be lost, so the number of restarts is the number of losses.
         self.handle.record_start(started_at.elapsed(), self.n_lost);
@@ -142,6 +144,13 @@ impl ServerSupervisor {
         self.log_event("started");
         self.handle.set_phase(ServerPhase::Ready(live));
         Ok(())
+    }
+
+    fn record_era(&mut self, era: Era) {
+        let eras = &self.handle.eras;
+        let is_known = self.era.is_some() || eras.fixed().is_some();
+        eras.record(era, if is_known { EraNegotiation::Known } else { EraNegotiation::Probed });
+        self.era = Some(era);
     }
 
     /// Connects to the server and lists its tools within the start timeout.
@@ -162,6 +171,7 @@ impl ServerSupervisor {
             Ok(Ok(connected)) => Ok(connected),
             Ok(Err(ConnectorError::NeedsLogin { fix })) => Err(StartFailure::NeedsLogin { fix }),
             Ok(Err(ConnectorError::Unavailable { why, fix })) => {
+                let fix = with_era_hint(fix, self.handle.settings.era);
                 let why = clipped(&why, MAX_REASON_BYTES);
                 self.log_event(&format!("did not start: {why}"));
                 let why = format!("MCP server '{name}' did not start: {why}");
@@ -180,7 +190,8 @@ impl ServerSupervisor {
     fn options(&self) -> ClientOptions {
         ClientOptions {
             capabilities: client_capabilities(),
-            era: self.era,
+            era: self.handle.eras.fixed().or(self.era),
+            preferred_era: self.handle.eras.preferred(),
             // The start timeout covers the whole start and has its own message.
             handshake_timeout: self.handle.settings.start_timeout.saturating_mul(2),
             trace_name: Some(self.handle.settings.name.as_str().into()),
@@ -245,6 +256,13 @@ impl ServerSupervisor {
                 self.close("it was idle").await;
                 self.log_event("stopped after the idle timeout");
                 return None;
+            }
+            CloseReason::SessionEraWanted => {
+                self.handle.set_phase(ServerPhase::Starting);
+                self.era = None;
+                self.close("it is started again for clients with sessions").await;
+                self.log_event("started again for clients with sessions");
+                return Some(StartCause::Demand);
             }
             CloseReason::NeedsLogin { fix } => return Some(self.wait_for_login(fix).await),
             CloseReason::Lost { why } => (why, true),
@@ -321,6 +339,15 @@ impl ServerSupervisor {
         {
             tracing::warn!(server = %self.handle.settings.name, "The backend of an MCP server did not shut down in time.");
         }
+    }
+}
+
+/// Returns the hint for a server that does not start, with another one if its era is set.
+fn with_era_hint(fix: String, choice: EraChoice) -> String {
+    match choice {
+        EraChoice::Auto => fix,
+        EraChoice::Session => format!("{fix} If it has no sessions, remove `era: session`."),
+        EraChoice::Stateless => format!("{fix} If it lacks the stateless era, remove `era: stateless`."),
     }
 }
 

@@ -5,6 +5,7 @@ mod tasks;
 
 mod calls;
 mod elicitation;
+mod eras;
 mod hostile;
 mod lifecycle;
 mod listing_cache;

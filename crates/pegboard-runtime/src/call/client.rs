@@ -57,6 +57,10 @@ impl Client for ActiveCall {
         self.client().needs_input_rounds()
     }
 
+    fn has_session(&self) -> bool {
+        self.client().has_session()
+    }
+
     fn sampling_support(&self) -> SamplingSupport {
         self.client().sampling_support()
     }

@@ -1,8 +1,9 @@
 //! Negotiation of the protocol era.
 //!
-//! The stateless probe `server/discover` goes first. A server of the session era answers it with an error or
-//! not at all; a slow server answers late. After the probe timeout `initialize` is sent as well, without
-//! cancelling the probe, and the first successful answer decides.
+//! The handshake of the preferred era goes first: the stateless probe `server/discover`, or `initialize`. A server
+//! that lacks the era answers it with an error or not at all; a slow server answers late. After the probe timeout
+//! the handshake of the other era is sent as well, without cancelling the first, and the first successful answer
+//! decides. Many servers of both eras keep that of the first message, so a connection is negotiated once.
 
 use std::time::Duration;
 
@@ -60,7 +61,39 @@ pub(super) async fn negotiate(
             let answer = discover(connection, options).await?.response().await;
             describe_discovered(connection, options, answer).await
         }
-        None => probe(connection, options).await,
+        None => match options.preferred_era {
+            Era::Session => prefer_session(connection, options).await,
+            Era::Stateless => probe(connection, options).await,
+        },
+    }
+}
+
+/// Opens a session. A server that refuses, or takes long to answer, is asked for the stateless era.
+async fn prefer_session(
+    connection: &Connection,
+    options: &ClientOptions,
+) -> Result<ServerDescription, HandshakeError> {
+    let discovering = async {
+        let answer = discover(connection, options).await?.response().await;
+        describe_discovered(connection, options, answer).await
+    };
+    let mut initializing = Box::pin(initialize(connection, options));
+    match time::timeout(options.probe_timeout, &mut initializing).await {
+        Ok(Ok(server)) => Ok(server),
+        Ok(Err(error)) => discovering.await.map_err(|_| error),
+        Err(_elapsed) => {
+            let mut discovering = Box::pin(discovering);
+            tokio::select! {
+                session = &mut initializing => match session {
+                    Ok(server) => Ok(server),
+                    Err(error) => discovering.await.map_err(|_| error),
+                },
+                stateless = &mut discovering => match stateless {
+                    Ok(server) => Ok(server),
+                    Err(_) => initializing.await,
+                },
+            }
+        }
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
@@ -78,6 +78,8 @@ pub(crate) struct ScriptState {
     pub(crate) calls: Mutex<Vec<RawJson>>,
     /// Number of requests that hang.
     pub(crate) n_hanging: watch::Sender<usize>,
+    /// Every process serves only the era of its first message, as most servers of both eras do.
+    keeps_first_era: AtomicBool,
     starts: Mutex<VecDeque<ScriptedStart>>,
     /// Times of the starts.
     pub(crate) started: watch::Sender<Vec<Instant>>,
@@ -106,6 +108,7 @@ impl ScriptedServer {
             n_list_requests: AtomicUsize::new(0),
             calls: Mutex::default(),
             n_hanging: watch::Sender::new(0),
+            keeps_first_era: AtomicBool::new(false),
             starts: Mutex::default(),
             started: watch::Sender::default(),
             n_running: watch::Sender::default(),
@@ -207,12 +210,7 @@ impl ScriptedServer {
 
     /// Returns a connector to the server, for one era.
     pub(crate) fn connector(&self, era: Era) -> Arc<dyn Connector> {
-        let scripted = self.clone();
-        let pipe = PipeConnector::new(move || {
-            let scripted = scripted.clone();
-            async move { scripted.start().await.map(tokio::io::split) }
-        });
-        Arc::new(WithEra(era, Arc::new(pipe)))
+        Arc::new(WithEra(era, self.negotiating_connector()))
     }
 
     async fn start(&self) -> io::Result<DuplexStream> {
@@ -236,7 +234,12 @@ impl ScriptedServer {
         *self.wire.lock().unwrap() = Some((relay.abort_handle(), freeze));
         let (reader, writer) = tokio::io::split(far);
         let (transport, _) = line_transport(reader, writer, InputLimits::server());
-        let serving = server::ServiceServer::new(Arc::new(self.clone()));
+        let process = ScriptedProcess {
+            scripted: self.clone(),
+            number: self.n_started(),
+            era: self.keeps_first_era.load(Ordering::SeqCst).then(OnceLock::new),
+        };
+        let serving = server::ServiceServer::new(Arc::new(process));
         let n_running = self.n_running.clone();
         n_running.send_modify(|n_running| *n_running += 1);
         tokio::spawn(async move {
@@ -244,6 +247,23 @@ impl ScriptedServer {
             n_running.send_modify(|n_running| *n_running -= 1);
         });
         Ok(near)
+    }
+
+    /// Returns a server of both eras, of which each process serves that of its first message.
+    pub(crate) fn dual_era() -> Self {
+        let scripted = Self::new();
+        scripted.keeps_first_era.store(true, Ordering::SeqCst);
+        scripted.set_tools(&["era", "process", "insist", "hang", "ask"]);
+        scripted
+    }
+
+    /// Returns a connector to the server that negotiates the era.
+    pub(crate) fn negotiating_connector(&self) -> Arc<dyn Connector> {
+        let scripted = self.clone();
+        Arc::new(PipeConnector::new(move || {
+            let scripted = scripted.clone();
+            async move { scripted.start().await.map(tokio::io::split) }
+        }))
     }
 
     /// Returns the server as a provider for one era, with default settings.
@@ -274,6 +294,44 @@ impl Connector for WithEra {
         handshake: HandshakeOptions,
     ) -> BoxFuture<'_, Result<EstablishedConnection, ConnectorError>> {
         self.1.connect(handshake.with_era(self.0))
+    }
+}
+
+/// One process of a scripted server.
+struct ScriptedProcess {
+    scripted: ScriptedServer,
+    number: usize,
+    /// Era of the first message, if the process serves no other.
+    era: Option<OnceLock<Era>>,
+}
+
+impl McpService for ScriptedProcess {
+    fn describe(&self, revision: Revision) -> ServiceDescription {
+        if let Some(era) = &self.era {
+            era.get_or_init(|| revision.era());
+        }
+        self.scripted.describe(revision)
+    }
+
+    fn info(&self) -> RawJson {
+        self.scripted.info()
+    }
+
+    fn call(&self, request: ServerRequest) -> BoxFuture<'static, Result<ServiceReply, RpcError>> {
+        let served = self.era.as_ref().and_then(OnceLock::get);
+        if served.is_some_and(|era| *era != request.revision.era()) {
+            return std::future::ready(Err(RpcError::new(-32_600, "this process serves the other era")))
+                .boxed();
+        }
+        if request.params.get("name").is_some_and(|name| name.as_str() == "\"process\"") {
+            let text = RawJson::from(json!({"content": [{"type": "text", "text": self.number.to_string()}]}));
+            return std::future::ready(Ok(text.into())).boxed();
+        }
+        self.scripted.call(request)
+    }
+
+    fn changes(&self) -> Option<broadcast::Receiver<ServiceChange>> {
+        self.scripted.changes()
     }
 }
 
@@ -404,6 +462,16 @@ impl ScriptedServer {
             "elsewhere" => text("welcome back"),
             // The arguments are the task that the server creates.
             "task" => Ok(request.params.get("arguments").unwrap().into()),
+            "era" => text(&format!("{:?}", request.revision.era())),
+            // Asks in mid-call, which needs a session.
+            "insist" => {
+                let params = json!({"message": "Who are you?", "requestedSchema": {"type": "object"}});
+                let answer = request.peer.request("elicitation/create", Some(RawJson::from(params))).await;
+                match answer {
+                    Ok(answer) => text(answer.at(&["content", "name"]).unwrap().as_str()),
+                    Err(error) => Err(RpcError::new(-32_603, error.to_string())),
+                }
+            }
             "mutter" => {
                 tokio::spawn(async move {
                     time::sleep(Duration::from_secs(1)).await;
@@ -438,12 +506,17 @@ impl Drop for HangingCall {
 pub(crate) struct TestClient {
     pub(crate) name: Option<&'static str>,
     pub(crate) retries_with_answers: bool,
+    pub(crate) has_session: bool,
     pub(crate) received: Mutex<Vec<String>>,
 }
 
 impl TestClient {
     pub(crate) fn named(name: &'static str) -> Arc<Self> {
         Arc::new(Self { name: Some(name), ..Self::default() })
+    }
+
+    pub(crate) fn with_session(name: &'static str) -> Arc<Self> {
+        Arc::new(Self { name: Some(name), has_session: true, ..Self::default() })
     }
 
     pub(crate) fn context(self: &Arc<Self>) -> CallContext {
@@ -472,6 +545,10 @@ impl Client for TestClient {
 
     fn needs_input_rounds(&self) -> bool {
         self.retries_with_answers
+    }
+
+    fn has_session(&self) -> bool {
+        self.has_session
     }
 
     fn ask(&self, questions: InputRequests) -> BoxFuture<'_, Result<InputResponses, AskError>> {
