@@ -26,7 +26,6 @@ node_parts=(
     @ai-sdk/mcp@2.0.99
     @mastra/core@1.71.0
     @mastra/mcp@2.0.0
-    mcp-use@2.5.2
     mcporter@0.12.3
     zod@4
     ws@8
@@ -47,13 +46,13 @@ python_parts=(
     openai-agents==0.24.0
     "pydantic-ai-slim[mcp]==2.66.0"
     llama-index-tools-mcp==0.6.0
-    "smolagents[mcp]==1.26.0"
 )
 # Packages that need version 1 of the Python SDK have an environment of their own.
 python_1_parts=(
     fastmcp==2.14.7
     langchain-mcp-adapters==0.3.2
     mcp-use==1.7.1
+    "smolagents[mcp]==1.26.0"
 )
 uv=0.13.8
 

@@ -28,6 +28,21 @@ list of tools into that of `open_toolbox`.
 | client | server | over | profile | checks passed | of | excepted |
 |---|---|---|---|---|---|---|"""
 
+CLOSING = """
+## Other servers and clients
+
+`scripts/interop.sh` compares servers and clients of other projects with and without Pegboard between them: lists, calls,
+structured content, images, errors, elicitation, sampling, roots, progress, cancellation, state, resources and prompts, as
+far as each has them.
+
+| | |
+|---|---|
+| servers, in both eras | FastMCP 4 and 2, fastmcp for TypeScript, TypeScript SDK 2, tmcp, mcp-lite, sequential-thinking, kubernetes-mcp-server (Go), Azure MCP (.NET) |
+| clients | LangChain, mcp-use, smolagents, openai-agents, pydantic-ai, LlamaIndex, AI SDK, Mastra, mcporter |
+
+The known differences are in `scripts/interop/exceptions.json`, with reasons.
+"""
+
 
 def write_page(file, cells, exceptions):
     lines = [OPENING]
@@ -49,7 +64,7 @@ def write_page(file, cells, exceptions):
     for client, words in ERAS.items():
         lines += ["", f"### Clients of the {words.split()[0]} era", ""]
         lines += check_table([cell for cell in cells if cell.client == client])
-    file.write_text("\n".join(lines) + "\n")
+    file.write_text("\n".join([*lines, CLOSING]))
 
 
 def check_table(cells):
