@@ -13,7 +13,7 @@ use pegboard_json::RawJson;
 use pegboard_runtime::Caller;
 use pegboard_runtime::requests::ServerId;
 use pegboard_wire::era::Era;
-use pegboard_wire::server::{ClientDescription, ClientSessionId, Peer, ServiceReply};
+use pegboard_wire::server::{ClientCapability, ClientDescription, ClientSessionId, Peer, ServiceReply};
 use pegboard_wire::{RpcError, code};
 
 use crate::profile::ActiveProfile;
@@ -86,10 +86,10 @@ impl ClientRequest {
         loop {
             match bridge.drive(running, &self.peer).await {
                 CallStep::Finished(call_result) => {
-                    if let Some(error) = self.capability_error(&call_result) {
+                    if let Some(error) = self.capability_error(&bridge, &call_result) {
                         return Err(error);
                     }
-                    return self.finish(had_stored, &bridge, render(&call_result)).await;
+                    return self.finish(had_stored, render(&call_result)).await;
                 }
                 CallStep::InputRequired(running, batch) => return self.suspend(running, bridge, batch),
                 CallStep::Task(unfinished, server_task) => {
@@ -119,7 +119,10 @@ impl ClientRequest {
         loop {
             match bridge.drive(running, &self.peer).await {
                 CallStep::Finished(call_result) => {
-                    return self.finish(had_stored, &bridge, render(&call_result)).await;
+                    if let Some(error) = self.capability_error(&bridge, &call_result) {
+                        return Err(error);
+                    }
+                    return self.finish(had_stored, render(&call_result)).await;
                 }
                 CallStep::InputRequired(running, batch) => return self.suspend(running, bridge, batch),
                 // Only tool calls become tasks.
@@ -168,14 +171,9 @@ impl ClientRequest {
     async fn finish(
         &self,
         had_stored: bool,
-        bridge: &ClientBridge,
         result: Result<RawJson, RpcError>,
     ) -> Result<ServiceReply, RpcError> {
-        let result = result.map_err(|error| match bridge.missing_capability() {
-            // A stateless client may declare the capability in its next request.
-            Some(capability) if self.era == Era::Stateless => capability.missing_error(),
-            _ => error,
-        })?;
+        let result = result?;
         // From now on there is a stored output, so `tool_output` is listed.
         if self.era == Era::Session && !had_stored && self.caller.has_stored_output() {
             self.peer.notify("notifications/tools/list_changed", RawJson::empty_object()).await;
@@ -211,11 +209,14 @@ impl ClientRequest {
         self.tasks.insert(owner, server_task, task_call)
     }
 
-    /// Returns the server's missing-capability error, if the client is stateless and may retry with the
-    /// capability.
-    fn capability_error(&self, call_result: &CallResult) -> Option<RpcError> {
-        let error =
-            result::upstream_error(call_result).filter(|error| error.code == code::MISSING_CAPABILITY)?;
-        (self.era == Era::Stateless).then_some(error)
+    /// Returns the error for a call that ended because the client lacks a capability: a stateless client may declare
+    /// it in its next request.
+    fn capability_error(&self, bridge: &ClientBridge, call_result: &CallResult) -> Option<RpcError> {
+        if self.era != Era::Stateless || call_result.result.is_ok() {
+            return None;
+        }
+        let refused =
+            result::upstream_error(call_result).filter(|error| error.code == code::MISSING_CAPABILITY);
+        refused.or_else(|| bridge.missing_capability().map(ClientCapability::missing_error))
     }
 }

@@ -182,6 +182,9 @@ impl ProfileService {
             return ready(Err(RpcError::invalid_params("name must be the name of a tool"))).boxed();
         };
         let arguments = request.params.get("arguments").unwrap_or_else(RawJson::empty_object);
+        if !arguments.is_object() {
+            return ready(Err(RpcError::invalid_params("arguments must be an object"))).boxed();
+        }
         let task = match tasks::requested_ttl(&request, || self.tool_definition(&name)) {
             Ok(task) => task,
             Err(error) => return ready(Err(error)).boxed(),
@@ -254,10 +257,8 @@ impl ProfileService {
             "prompts": {"listChanged": true},
             "resources": {"listChanged": true, "subscribe": true},
             "completions": {},
+            "logging": {},
         });
-        if !revision.is_stateless() {
-            capabilities["logging"] = json!({});
-        }
         let snapshot = self.profile.runtime.catalogue();
         let listings = snapshot.listings().filter(|(listing, _)| self.profile.has_toolbox(&listing.toolbox));
         for extensions in listings.filter_map(|(listing, _)| listing.offer.extensions.as_ref()) {
@@ -329,6 +330,12 @@ impl McpService for ProfileService {
         let era = request.revision.era();
         let surfaces = self.surfaces();
         let surface = Arc::clone(surfaces.for_client(&request.client));
+        if request.method.ends_with("/list")
+            && !request.method.starts_with("tasks/")
+            && let Some(error) = unknown_cursor(&request.params)
+        {
+            return ready(Err(error)).boxed();
+        }
         match &*request.method {
             "tools/list" => {
                 let caller = self.caller(&*surface, request.session.as_ref());
@@ -394,6 +401,17 @@ impl McpService for ProfileService {
         // A schema with unusable annotations requires no headers.
         header_parameters(schema.as_ref()).unwrap_or_default()
     }
+}
+
+/// Rejects a cursor: lists have one page, so none was ever given out.
+fn unknown_cursor(params: &RawJson) -> Option<RpcError> {
+    let cursor = params.get("cursor").filter(|cursor| cursor.as_bytes() != b"null")?;
+    let problem = if cursor.text().is_some() {
+        "unknown cursor; request the list without one"
+    } else {
+        "cursor must be a string"
+    };
+    Some(RpcError::invalid_params(problem))
 }
 
 /// Returns the `_meta` to forward with a request.

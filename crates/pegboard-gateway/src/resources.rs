@@ -61,6 +61,14 @@ impl ResourceMethod {
         }
     }
 
+    /// Returns `true` if the request names a resource.
+    fn names_resource(self) -> bool {
+        match self {
+            Self::ReadResource | Self::Subscribe | Self::Unsubscribe => true,
+            Self::GetPrompt | Self::Complete => false,
+        }
+    }
+
     /// Returns the server of the requested item, with the parameters rewritten for it.
     fn route(
         self,
@@ -158,7 +166,7 @@ impl ResourceService {
         let subscription = self.subscription(method, &found, session.as_ref());
         let request = ProviderRequest { method: method.upstream(), params };
         let reply = client.request(&found.server, request, into_rpc_result).await;
-        let reply = reply.map_err(|error| with_revision_code(error, revision))?;
+        let reply = reply.map_err(|error| with_revision_code(error, method, revision))?;
         subscription.into_iter().for_each(NewSubscription::keep);
         Ok(reply)
     }
@@ -285,12 +293,18 @@ fn ambiguous(uri: &str, uris: &[String], revision: Revision) -> RpcError {
     RpcError::new(code, message).with_data(json!({"uri": uri, "candidates": uris}))
 }
 
-/// Maps an error to the code that the client's revision uses.
-fn with_revision_code(error: RpcError, revision: Revision) -> RpcError {
-    if error.code != code::RESOURCE_NOT_FOUND || !revision.is_stateless() {
-        return error;
-    }
-    let converted = RpcError::new(code::INVALID_PARAMS, error.message);
+/// Maps the error for an unknown resource to the code that the client's revision uses. In the stateless era it is an
+/// invalid parameter, with the URI as its data.
+fn with_revision_code(error: RpcError, method: ResourceMethod, revision: Revision) -> RpcError {
+    let has_uri = || error.data.as_ref().is_some_and(|data| data.get("uri").is_some());
+    let code = match error.code {
+        code::RESOURCE_NOT_FOUND if revision.is_stateless() => code::INVALID_PARAMS,
+        code::INVALID_PARAMS if !revision.is_stateless() && method.names_resource() && has_uri() => {
+            code::RESOURCE_NOT_FOUND
+        }
+        _ => return error,
+    };
+    let converted = RpcError::new(code, error.message);
     match error.data {
         Some(data) => converted.with_data(data),
         None => converted,

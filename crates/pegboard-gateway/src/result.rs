@@ -5,7 +5,7 @@ use pegboard_core::error::{CallError, ErrorKind, NotFound, ProtocolError};
 use pegboard_core::output::Output;
 use pegboard_core::projection::{error_document, mcp_result};
 use pegboard_json::RawJson;
-use pegboard_wire::RpcError;
+use pegboard_wire::{RpcError, code};
 use serde_json::{Value, json};
 
 use crate::surface::json_array;
@@ -27,6 +27,18 @@ pub(crate) fn upstream_error(call_result: &CallResult) -> Option<RpcError> {
     })
 }
 
+/// Returns the JSON-RPC error for the name of a tool that does not exist. A toolbox that is not open is a matter for
+/// the model, so it is a result.
+pub(crate) fn unknown_tool(call_result: &CallResult) -> Option<RpcError> {
+    match &call_result.result {
+        Err(CallError::NotFound(NotFound::NotOpen { .. })) => None,
+        Err(error @ CallError::NotFound(_)) => {
+            Some(RpcError::new(code::INVALID_PARAMS, error.text()).with_data(error_details(error)))
+        }
+        Ok(_) | Err(_) => None,
+    }
+}
+
 /// Renders the result of a server's tool. Results of servers pass unchanged.
 pub(crate) fn tool_result(call_result: &CallResult) -> RawJson {
     let result = mcp_result(call_result);
@@ -37,6 +49,11 @@ pub(crate) fn tool_result(call_result: &CallResult) -> RawJson {
             result.with("_meta", &own.with(CORRECTED_FROM_KEY, &RawJson::of(requested)))
         }
     }
+}
+
+/// Renders the result of a server's tool, called by its name, with its session in `_meta`.
+pub(crate) fn named_tool_result_in_session(call_result: &CallResult) -> Result<RawJson, RpcError> {
+    unknown_tool(call_result).map_or_else(|| Ok(tool_result_in_session(call_result)), Err)
 }
 
 /// Renders the result of a server's tool with its session in `_meta`, and a text item if the session is new.

@@ -137,7 +137,7 @@ pub(crate) fn call_by_name(request: ClientRequest, name: &str, arguments: RawJso
         None if context::has_call_context(&request, name, &arguments) => context::call(
             request,
             Call::new(name, CallArguments::from(arguments)),
-            result::tool_result_in_session,
+            result::named_tool_result_in_session,
         ),
         None => call_tool(request, ToolRef::Name(name.to_owned()), arguments),
     }
@@ -146,7 +146,9 @@ pub(crate) fn call_by_name(request: ClientRequest, name: &str, arguments: RawJso
 /// Calls a server's tool; its result and errors pass unchanged.
 pub(crate) fn call_tool(request: ClientRequest, tool: ToolRef, arguments: RawJson) -> ReplyFuture {
     let call = Call::new(tool, CallArguments::from(arguments));
-    let render = |call_result: &CallResult| match result::upstream_error(call_result) {
+    let render = |call_result: &CallResult| match result::upstream_error(call_result)
+        .or_else(|| result::unknown_tool(call_result))
+    {
         Some(error) => Err(error),
         None => Ok(result::tool_result(call_result)),
     };

@@ -14,6 +14,7 @@ use pegboard_core::text::{clip, clipped};
 use pegboard_json::{RawJson, duplicate_member};
 use pegboard_runtime::SessionMode;
 use pegboard_runtime::catalogue::CatalogueTool;
+use pegboard_wire::{RpcError, code};
 use serde_json::json;
 
 use super::{ListRequest, ReplyFuture, Surface, append, context, json_array, json_object};
@@ -78,7 +79,7 @@ impl AgentSurface {
         });
         let arguments = tool_arguments(arguments, tool.map(|tool| &**tool));
         let call = Call::new(id, CallArguments::from(arguments));
-        context::call(request, call, move |call_result| mode_call.render(call_result))
+        context::call(request, call, move |call_result| Ok(mode_call.render(call_result)))
     }
 
     /// Returns the tool with exactly this name.
@@ -90,8 +91,8 @@ impl AgentSurface {
         })
     }
 
-    /// Returns an error result for an unknown name, if an agent has a similar one.
-    fn unknown_agent(&self, name: &str) -> Option<RawJson> {
+    /// Returns the error for an unknown name, if an agent has a similar one.
+    fn unknown_agent(&self, name: &str) -> Option<RpcError> {
         let snapshot = self.profile.runtime.catalogue();
         if self.profile.with_scope(|scope| snapshot.resolve(name, scope).is_ok()) {
             return None;
@@ -108,7 +109,7 @@ impl AgentSurface {
         );
         let error =
             json!({"kind": ErrorKind::UnknownTool, "message": text, "executed": false, "nearest": near});
-        Some(result::tool_error(&text, &error))
+        Some(RpcError::new(code::INVALID_PARAMS, text).with_data(error))
     }
 }
 
@@ -173,7 +174,7 @@ impl Surface for AgentSurface {
             return self.call_agent(request, (name, agent), mode, &arguments);
         }
         match self.unknown_agent(name) {
-            Some(error_result) => ready(Ok(error_result.into())).boxed(),
+            Some(error) => ready(Err(error)).boxed(),
             // It may be a tool name without its server.
             None => call_in_context(request, ToolRef::Name(name.to_owned()), arguments),
         }
@@ -181,7 +182,11 @@ impl Surface for AgentSurface {
 }
 
 fn call_in_context(request: ClientRequest, tool: ToolRef, arguments: RawJson) -> ReplyFuture {
-    context::call(request, Call::new(tool, CallArguments::from(arguments)), result::tool_result_in_session)
+    context::call(
+        request,
+        Call::new(tool, CallArguments::from(arguments)),
+        result::named_tool_result_in_session,
+    )
 }
 
 /// Returns `true` if a tool has a parameter of this name.

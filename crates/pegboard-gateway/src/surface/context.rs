@@ -4,6 +4,7 @@ use futures_util::future::FutureExt;
 use pegboard_core::call::{Call, CallResult};
 use pegboard_json::RawJson;
 use pegboard_runtime::sessions::runtime_keys;
+use pegboard_wire::RpcError;
 use serde_json::Value;
 
 use super::ReplyFuture;
@@ -13,10 +14,10 @@ use crate::client_request::ClientRequest;
 pub(super) fn call(
     request: ClientRequest,
     mut call: Call,
-    render: impl FnOnce(&CallResult) -> RawJson + Send + 'static,
+    render: impl FnOnce(&CallResult) -> Result<RawJson, RpcError> + Send + 'static,
 ) -> ReplyFuture {
     call.context.options.reads_context = true;
-    async move { request.call(call, render).await }.boxed()
+    async move { request.call_with_rpc_errors(call, render).await }.boxed()
 }
 
 /// Returns `true` if a tool is called by its agent-mode name with context arguments.

@@ -188,8 +188,8 @@ async fn a_name_and_a_mode_select_the_tool() {
         other__odd {"mode":"alone"} -> other odd/alone {}
         contentManager {"mode":"replace.text","n":1,"arguments":{"mode":"all","n":2}} -> contentManager/replace.text {"mode":"all","n":2}
         contentManager_replace_text {"mode":"all"} -> contentManager/replace.text {"mode":"all"}
-        contentManger {"mode":"readContent"} -> isError: There is no agent 'contentManger'. Did you mean one of: contentManager?
-        nothing {"mode":"readContent"} -> isError: Unknown tool: nothing
+        contentManger {"mode":"readContent"} -> -32602: There is no agent 'contentManger'. Did you mean one of: contentManager?
+        nothing {"mode":"readContent"} -> -32602: Unknown tool: nothing
         "#); }
     }
 }
@@ -248,9 +248,9 @@ async fn a_profile_without_a_toolbox_has_none_of_its_agents() {
         assert_eq!(tool_names(&client).await, ["odd"]);
         assert_eq!(text(&call(&client, "odd", json!({"mode": "alone"})).await), "other odd/alone {}");
         let refused = text(&call(&client, "contentManager", json!({"mode": "readContent"})).await);
-        assert_eq!(refused, "isError: Unknown tool: contentManager");
+        assert_eq!(refused, "-32602: Unknown tool: contentManager");
         let refused = text(&call(&client, "contentManager_readContent", json!({})).await);
-        assert_eq!(refused, "isError: Unknown tool: contentManager_readContent");
+        assert_eq!(refused, "-32602: Unknown tool: contentManager_readContent");
     }
 }
 

@@ -18,7 +18,7 @@ use pegboard_runtime::Runtime;
 use pegboard_wire::client::{ClientOptions, Era, McpClient};
 use pegboard_wire::stdio::line_transport;
 use pegboard_wire::transport::{InputLimits, TransportHandle};
-use pegboard_wire::{Id, InboundHandler, InboundRequest, Notification, RpcError};
+use pegboard_wire::{Id, InboundHandler, InboundRequest, Notification, RequestError, RpcError};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 use tokio::time::{self, Duration};
@@ -136,10 +136,13 @@ async fn handshake(
     (McpClient::connect(transport, notifications.clone(), options).await.unwrap(), notifications)
 }
 
-/// Calls a tool; returns the raw result.
+/// Calls a tool; returns the raw result. A JSON-RPC error is a result with the member `rpcError`.
 pub(crate) async fn raw_call(client: &McpClient, tool: &str, arguments: RawJson) -> RawJson {
     let params = RawJson::empty_object().with("name", &RawJson::of(tool)).with("arguments", &arguments);
-    client.call("tools/call", Some(params)).await.unwrap()
+    match client.call("tools/call", Some(params)).await {
+        Err(RequestError::Rpc(error)) => RawJson::empty_object().with("rpcError", &RawJson::of(&error)),
+        result => result.unwrap(),
+    }
 }
 
 /// Calls a tool; returns the result.
@@ -154,8 +157,11 @@ pub(crate) async fn use_tool(client: &McpClient, tool: [&str; 3], arguments: Val
     call(client, "use_tool", json!({"tool": tool, "arguments": arguments})).await
 }
 
-/// The text of a result, with a prefix if it is an error.
+/// The text of a result or an error, with a prefix if it is an error.
 pub(crate) fn text(result: &Value) -> String {
+    if let Some(error) = result.get("rpcError") {
+        return format!("{}: {}", error["code"], error["message"].as_str().unwrap_or_default());
+    }
     let text = result["content"][0]["text"].as_str().unwrap_or_default();
     if result["isError"] == json!(true) { format!("isError: {text}") } else { text.to_owned() }
 }

@@ -75,10 +75,10 @@ async fn malformed_names_and_arguments_get_error_results() {
         texts.push(answer.chars().take(120).collect::<String>());
     }
     insta::assert_snapshot!(texts.join("\n"), @r"
-    isError: Unknown tool: 
-    isError: Unknown tool: nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn
-    isError: Invalid arguments: $: the arguments of a tool must be a JSON object
-    isError: Invalid arguments: $: the arguments of a tool must be a JSON object
+    -32602: Unknown tool: 
+    -32602: Unknown tool: nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn
+    -32602: Invalid params: arguments must be an object
+    -32602: Invalid params: arguments must be an object
     isError: Invalid tool invocation parameters: Duplicate key 'tool'
     isError: Invalid tool invocation parameters: tool: Duplicate key 'name'
     isError: Error executing tool: Tool '\0' not found in server 's' (toolbox 't')

@@ -15,6 +15,7 @@ mod lifetimes;
 mod names;
 mod principals;
 mod profiles;
+mod protocol;
 mod reloads;
 mod resources;
 mod serving;

@@ -113,7 +113,7 @@ async fn a_profile_can_switch_corrections_on() {
         let (lenient, _) = connect(&gateway, Some("lenient"), era).await;
         for name in ["github__createIssue", "<|x|>github__create_issue"] {
             assert!(
-                text(&call(&strict, name, json!({})).await).starts_with("isError: Unknown tool"),
+                text(&call(&strict, name, json!({})).await).starts_with("-32602: Unknown tool"),
                 "{name}"
             );
             let corrected = call(&lenient, name, json!({})).await;

@@ -70,7 +70,7 @@ async fn every_spelling_of_a_name_resolves_to_the_tool() {
             read.file: files/read.file {} (read.file)
             my_git_log: my_git/log {} (-)
             log: my_git/log {} (log)
-            <|x|>db__query: isError: Unknown tool: <|x|>db__query. Did you mean 'db__query'? (-)
+            <|x|>db__query: -32602: Unknown tool: <|x|>db__query. Did you mean 'db__query'? (-)
             ");
         }
     }
@@ -82,7 +82,7 @@ async fn an_unknown_name_gets_suggestions() {
     let (client, _) = connect(&gateway, Some("flat"), Era::Session).await;
     tool_names(&client).await;
     let result = call(&client, "files__red_file", json!({})).await;
-    insta::assert_snapshot!(result, @r#"{"content":[{"type":"text","text":"Unknown tool: files__red_file. Did you mean one of: files__read_file, files__list?"}],"isError":true,"_meta":{"pegboard/error":{"kind":"unknown_tool","message":"Unknown tool: files__red_file. Did you mean one of: files__read_file, files__list?","executed":false}}}"#);
+    insta::assert_snapshot!(result["rpcError"], @r#"{"code":-32602,"message":"Unknown tool: files__red_file. Did you mean one of: files__read_file, files__list?","data":{"kind":"unknown_tool","message":"Unknown tool: files__red_file. Did you mean one of: files__read_file, files__list?","executed":false,"nearest":["files__read_file","files__list"]}}"#);
     let error = client.call("tools/call", Some(RawJson::from(json!({"arguments": {}})))).await.unwrap_err();
     assert!(error.to_string().contains("name must be the name of a tool"), "{error}");
 }
@@ -132,7 +132,7 @@ async fn toolboxes_outside_a_profile_do_not_exist_in_it() {
     let gateway = gateway(&start_runtime().await, profiles);
     let (flat, _) = connect(&gateway, Some("dev"), Era::Session).await;
     assert_eq!(tool_names(&flat).await, ["files__read_file", "files__list", "my_git__log", "my_git__list"]);
-    assert!(text(&call(&flat, "db__query", json!({})).await).starts_with("isError: Unknown tool: db__query"));
+    assert!(text(&call(&flat, "db__query", json!({})).await).starts_with("-32602: Unknown tool: db__query"));
     let (meta, _) = connect(&gateway, Some("safe"), Era::Session).await;
     assert!(!meta.server().instructions.as_deref().unwrap().contains("prod"));
     assert_eq!(

@@ -73,7 +73,13 @@ impl Provider for ResourceServer {
         let ProviderRequest { method, params } = request;
         self.requests.lock().unwrap().push(format!("{} {}", method.as_str(), params.as_str()));
         let is_secret = params.get("uri").is_some_and(|uri| uri.as_str().contains("secret"));
-        let answer = if is_secret && self.name != "b" {
+        let is_missing = params.get("uri").is_some_and(|uri| uri.as_str().contains("missing"));
+        let answer = if is_missing {
+            // As a stateless server refuses it.
+            let data = Some(RawJson::from(json!({"uri": "file:///missing"})));
+            let refused = ProtocolError { code: -32_602, message: "not found".to_owned(), data };
+            Err(CallError::Failed(ToolError::new("not found").with_protocol_error(refused)))
+        } else if is_secret && self.name != "b" {
             let refused = ProtocolError { code: -32_002, message: "no such thing".to_owned(), data: None };
             Err(CallError::Failed(ToolError::new("no such thing").with_protocol_error(refused)))
         } else {
@@ -426,6 +432,20 @@ async fn ui_resource_uris_of_tools_match_the_resource_list() {
                 "the first server wins"
             );
             assert_eq!(extensions["example.org/x"], json!({}));
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_resource_has_the_error_code_of_the_clients_era() {
+    let a = ResourceServer::new("a", &["file:///missing", "file:///secret"], &[]);
+    let runtime = Runtime::builder().toolbox("t", "").provide("a", a).start().await.unwrap();
+    let gateway = gateway(&runtime, json!({}));
+    for (era, code) in [(Era::Session, "-32002"), (Era::Stateless, "-32602")] {
+        let (client, _) = connect(&gateway, Some("flat"), era).await;
+        for uri in ["file:///missing", "file:///secret"] {
+            let refused = ask(&client, "resources/read", json!({"uri": uri})).await.unwrap_err();
+            assert!(refused.starts_with(code), "{era:?} {uri} {refused}");
         }
     }
 }

@@ -193,7 +193,7 @@ async fn open_errors_are_readable() {
     isError: Invalid parameters: toolbox: Required
     isError: Invalid parameters: Unrecognized key(s) in object: 'extra'
     isError: Invalid parameters: toolbox: Required; Unrecognized key(s) in object: 'toolbox_name' (did you mean 'toolbox'?)
-    isError: Invalid parameters: Expected object, received array
+    -32602: Invalid params: arguments must be an object
     ");
 }
 
@@ -286,7 +286,7 @@ async fn an_invalid_invocation_reports_every_problem() {
     isError: Invalid tool invocation parameters: tool: Expected object, received string
     isError: Invalid tool invocation parameters: tool.toolbox: Expected string, received number; tool.server: Expected string, received null; tool.name: Expected string, received array
     isError: Invalid tool invocation parameters: tool: Required
-    isError: Invalid tool invocation parameters: Expected object, received string
+    -32602: Invalid params: arguments must be an object
     ");
 }
 

@@ -485,8 +485,8 @@ impl Drop for WaitingRequest {
 }
 
 /// Returns a response that streams a channel. A session with a reader is not idle.
-fn stream_response(session: &Arc<Session>, reader: Reader, keep_alive: Duration) -> HttpReply {
-    let first = Some(reader.priming());
+fn stream_response(session: &Arc<Session>, mut reader: Reader, keep_alive: Duration) -> HttpReply {
+    let first = session.streams.has_priming_events().then(|| reader.priming());
     let state = (Arc::clone(session), reader, first);
     events(Body::from_stream(stream::unfold(state, move |(session, mut reader, first)| async move {
         session.touch();

@@ -263,6 +263,12 @@ impl SessionStreams {
         self.table().revision == Some(Revision::V2025_03_26)
     }
 
+    /// Returns `true` if the revision has events without data, which tell a client its position. Older clients take
+    /// them for messages.
+    pub(super) fn has_priming_events(&self) -> bool {
+        self.table().revision.is_some_and(|revision| revision >= Revision::V2025_11_25)
+    }
+
     /// Ends every request and closes every stream.
     pub(super) fn close_all(&self) {
         let mut table = self.table();

@@ -241,3 +241,34 @@ async fn the_answer_to_a_flooding_call_arrives_and_a_lost_stream_has_a_reason() 
         }
     }
 }
+
+/// An event without data is a message to clients of older revisions, and an invalid one.
+#[tokio::test]
+async fn only_clients_of_2025_11_25_get_an_event_without_data() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let server = ServiceServer::new(Arc::new(SessionIdEcho));
+    tokio::spawn(serve(listener, endpoint(server, HttpServerOptions::default())));
+    let post = |body: serde_json::Value| {
+        let request = reqwest::Client::new().post(&url).header(header::CONTENT_TYPE, "application/json");
+        request.body(body.to_string())
+    };
+    let cases = [("2025-03-26", false), ("2025-06-18", false), ("2025-11-25", true)];
+    for (revision, is_primed) in cases {
+        let params = json!({"protocolVersion": revision, "capabilities": {}});
+        let opened = post(json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}));
+        let opened = opened.send().await.unwrap();
+        let id = opened.headers()[headers::SESSION_ID].to_str().unwrap().to_owned();
+        let call = post(json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list"}));
+        let call = call.header(headers::SESSION_ID, &id).header(header::ACCEPT, "text/event-stream");
+        let events = call.send().await.unwrap().text().await.unwrap();
+        let events: Vec<&str> = events.split_terminator("\n\n").collect();
+        let is_empty = |event: &str| event.lines().any(|line| line == "data:");
+        assert_eq!(is_empty(events[0]), is_primed, "{revision} {events:?}");
+        assert_eq!(events.len(), if is_primed { 2 } else { 1 }, "{revision} {events:?}");
+        // Every stream tells when to reconnect, once.
+        let has_retry = |event: &&str| event.lines().any(|line| line == "retry: 1000");
+        assert!(has_retry(&events[0]), "{revision} {events:?}");
+        assert_eq!(events.iter().filter(|event| has_retry(event)).count(), 1, "{revision} {events:?}");
+    }
+}

@@ -28,19 +28,25 @@ pub(in crate::http::server) struct Reader {
     channel: Arc<Channel>,
     next: u64,
     number: u64,
-    /// `true` once the client has received the reconnect time.
+    /// `true` once the client has been told to reconnect.
     sent_retry: bool,
+    /// Reconnect time to send with the next event.
+    retry: Option<Duration>,
 }
+
+/// Time after which a client reconnects to a stream that broke off.
+const RECONNECT_TIME: Duration = Duration::from_secs(1);
 
 impl Reader {
     /// Creates a reader of the events from number `next` on.
     pub(super) fn new(channel: &Arc<Channel>, next: u64, number: u64) -> Self {
-        Self { channel: Arc::clone(channel), next, number, sent_retry: false }
+        Self { channel: Arc::clone(channel), next, number, sent_retry: false, retry: Some(RECONNECT_TIME) }
     }
 
     /// Returns an event without data that tells the client its position.
-    pub(in crate::http::server) fn priming(&self) -> Bytes {
-        sse::encode(&SseEvent { id: Some(event_id(self.channel.number, self.next)), ..SseEvent::default() })
+    pub(in crate::http::server) fn priming(&mut self) -> Bytes {
+        let id = Some(event_id(self.channel.number, self.next));
+        sse::encode(&SseEvent { id, retry: self.retry.take(), ..SseEvent::default() })
     }
 
     pub(in crate::http::server) async fn next(&mut self, keep_alive: Duration) -> ReaderItem {
@@ -93,9 +99,13 @@ impl Reader {
     }
 
     /// Encodes a message with the current position.
-    fn event(&self, message: Bytes) -> ReaderItem {
-        let id = event_id(self.channel.number, self.next);
-        ReaderItem::Event(sse::encode(&SseEvent { id: Some(id), ..SseEvent::message(message) }))
+    fn event(&mut self, message: Bytes) -> ReaderItem {
+        let id = Some(event_id(self.channel.number, self.next));
+        ReaderItem::Event(sse::encode(&SseEvent {
+            id,
+            retry: self.retry.take(),
+            ..SseEvent::message(message)
+        }))
     }
 }
 

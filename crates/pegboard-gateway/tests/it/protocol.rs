@@ -1,0 +1,115 @@
+//! Details of the protocol that differ by era, and errors that all surfaces share.
+
+use std::sync::Arc;
+
+use futures_util::future::{BoxFuture, FutureExt};
+use pegboard_core::call::ValidCall;
+use pegboard_core::client::{InputRequest, InputRequests};
+use pegboard_core::entry::ToolEntry;
+use pegboard_core::error::{CallError, ToolError};
+use pegboard_core::handler::Handler;
+use pegboard_core::output::Output;
+use pegboard_json::RawJson;
+use pegboard_runtime::Runtime;
+use pegboard_wire::client::{Era, McpClient};
+use pegboard_wire::{RequestError, RpcError};
+use serde_json::{Value, json};
+
+use crate::fixture::{ERAS, call, connect, connect_as, echo_tool, gateway, mcp_server};
+
+/// A tool that ends without a result if its caller cannot be asked, as a stateless server's tool does.
+struct NeedsInput;
+
+impl Handler for NeedsInput {
+    fn call<'a>(&'a self, call: &'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>> {
+        async move {
+            let question = InputRequest {
+                method: "elicitation/create".to_owned(),
+                params: json!({"message": "Who?"}).into(),
+            };
+            let asked =
+                call.context().client().ask(InputRequests::from([("who".to_owned(), question)])).await;
+            let answers = asked.map_err(|error| {
+                CallError::Failed(ToolError::new(format_args!("it needs input, but {error}")))
+            })?;
+            Ok(Output::result(json!({"content": [], "structuredContent": answers["who"].to_value()}).into()))
+        }
+        .boxed()
+    }
+}
+
+async fn runtime() -> Runtime {
+    let needs_input =
+        ToolEntry::from_handler("ask", "", Arc::new(NeedsInput)).with_input_schema(json!({"type": "object"}));
+    let server = mcp_server([echo_tool("files", "read"), needs_input]);
+    Runtime::builder().toolbox("t", "").provide("files", server).start().await.unwrap()
+}
+
+async fn refusal(client: &McpClient, method: &str, params: Value) -> RpcError {
+    match client.call(method, Some(RawJson::from(params))).await {
+        Err(RequestError::Rpc(error)) => error,
+        other => panic!("{method}: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn the_server_declares_logging_in_both_eras() {
+    let gateway = gateway(&runtime().await, json!({}));
+    for era in ERAS {
+        let (client, _) = connect(&gateway, Some("flat"), era).await;
+        assert!(client.server().capabilities.get("logging").is_some(), "{era:?}");
+    }
+}
+
+#[tokio::test]
+async fn malformed_requests_are_invalid_parameters_on_every_surface() {
+    let runtime = runtime().await;
+    let profiles = json!({"profiles": {"agents": {"expose": "agent"}, "plain": {"expose": "flat", "transparent": true}}});
+    let gateway = gateway(&runtime, profiles);
+    let cases = [
+        ("tools/call", json!({"name": "files__raed", "arguments": {}})),
+        ("tools/call", json!({"name": "nothing_like_it", "arguments": {}})),
+        ("tools/call", json!({"name": "files__read", "arguments": [1]})),
+        ("tools/call", json!({"name": "files__read", "arguments": "{}"})),
+        ("tools/call", json!({"name": "files__read", "arguments": null})),
+        ("tools/list", json!({"cursor": "bogus"})),
+        ("tools/list", json!({"cursor": 7})),
+        ("prompts/list", json!({"cursor": "bogus"})),
+        ("resources/list", json!({"cursor": "bogus"})),
+        ("resources/templates/list", json!({"cursor": ""})),
+    ];
+    for era in ERAS {
+        for profile in ["flat", "meta", "agents", "plain"] {
+            let (client, _) = connect(&gateway, Some(profile), era).await;
+            // A toolbox that is not open is a matter for the model.
+            call(&client, "open_toolbox", json!({"toolbox": "t"})).await;
+            for (method, params) in &cases {
+                // A mode is an argument of an agent.
+                if profile == "agents" && params["name"] == "files__raed" {
+                    continue;
+                }
+                let error = refusal(&client, method, params.clone()).await;
+                assert_eq!(error.code, -32_602, "{profile} {era:?} {method} {params}: {error}");
+            }
+            client.call("tools/list", Some(json!({"cursor": null}).into())).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_stateless_client_learns_which_capability_a_call_needs() {
+    let gateway = gateway(&runtime().await, json!({}));
+    let use_tool = json!({"tool": {"toolbox": "t", "server": "files", "name": "ask"}});
+    for (profile, name, arguments) in [("flat", "files__ask", json!({})), ("meta", "use_tool", use_tool)] {
+        let (client, _) = connect_as(&gateway, Some(profile), Era::Stateless, "test", json!({})).await;
+        let error = refusal(&client, "tools/call", json!({"name": name, "arguments": arguments})).await;
+        let data = error.data.unwrap().to_value();
+        assert_eq!((error.code, &data["requiredCapabilities"]), (-32_021, &json!({"elicitation": {}})));
+        // A session has declared its capabilities once and for all, so the model learns of it.
+        let (client, _) = connect_as(&gateway, Some(profile), Era::Session, "test", json!({})).await;
+        call(&client, "open_toolbox", json!({"toolbox": "t"})).await;
+        let params = json!({"name": name, "arguments": arguments});
+        let result = client.call("tools/call", Some(params.into())).await.unwrap().to_value();
+        assert_eq!(result["isError"], json!(true), "{result}");
+    }
+}
