@@ -123,7 +123,10 @@ pub(crate) async fn answer(
     let id = id.ok_or_else(|| RpcError::invalid_params("taskId must be the id of a task"))?;
     let task = table.find(&owner, &id)?;
     match &*request.method {
-        "tasks/get" => Ok(ServiceReply::Result(wire_format::detailed(&task))),
+        "tasks/get" => {
+            task.refresh().await;
+            Ok(ServiceReply::Result(wire_format::detailed(&task)))
+        }
         "tasks/cancel" => cancel(&task),
         "tasks/result" => result(&task, request.input_responses.as_ref()).await,
         _ => {

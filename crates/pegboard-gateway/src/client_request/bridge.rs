@@ -13,7 +13,7 @@ use pegboard_core::call::{CallHandle, CallResult};
 use pegboard_core::client::{
     AskError, Client, ClientMeta, InputRequest, InputRequests, InputResponses, Notice, SamplingSupport,
 };
-use pegboard_core::task::{ServerTask, TaskMode};
+use pegboard_core::task::{ServerTask, TaskMode, TaskRefresher};
 use pegboard_json::RawJson;
 use pegboard_wire::RequestError;
 use pegboard_wire::era::{Era, LogLevel};
@@ -122,6 +122,8 @@ pub(crate) enum TaskEvent {
     Message(String),
     /// Input required.
     InputRequired(InputBatch),
+    /// A server runs the call as a task, too.
+    ServerTask(TaskRefresher),
 }
 
 impl ClientBridge {
@@ -188,6 +190,9 @@ impl ClientBridge {
             tokio::select! {
                 biased;
                 call_result = &mut running => return call_result,
+                refresher = poll_fn(|context| self.poll_refresher(context)) => {
+                    on_event(TaskEvent::ServerTask(refresher));
+                }
                 input = self.next_input() => on_event(TaskEvent::InputRequired(InputBatch::new(vec![input]))),
                 Some(notice) = poll_fn(|context| self.poll_notice(context)) => {
                     if let Notice::Progress(progress) = notice
@@ -211,6 +216,16 @@ impl ClientBridge {
         if let Some(input) = events.inputs.pop_front() {
             self.has_space.notify_one();
             return Poll::Ready(DriverEvent::Input(input));
+        }
+        events.wait(context);
+        Poll::Pending
+    }
+
+    /// Takes the refresher of the server's task, once there is one.
+    fn poll_refresher(&self, context: &Context<'_>) -> Poll<TaskRefresher> {
+        let mut events = self.events.lock();
+        if let Some(refresher) = events.server_task.as_mut().and_then(|task| task.refresher.take()) {
+            return Poll::Ready(refresher);
         }
         events.wait(context);
         Poll::Pending

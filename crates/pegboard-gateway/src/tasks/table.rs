@@ -156,6 +156,7 @@ async fn run_task(table: Weak<TaskTable>, task: Arc<GatewayTask>, call: TaskCall
     let on_event = |event| match event {
         TaskEvent::Message(message) => task.set_message(message),
         TaskEvent::InputRequired(batch) => task.ask(batch),
+        TaskEvent::ServerTask(refresher) => task.refresh_with(refresher),
     };
     let outcome = tokio::select! {
         biased;

@@ -1,7 +1,9 @@
 //! One task: a running call and its client-visible state.
 
+use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
+use pegboard_core::task::TaskRefresher;
 use pegboard_json::RawJson;
 use pegboard_runtime::wall_clock::WallClock;
 use pegboard_wire::server::ServiceChange;
@@ -18,6 +20,9 @@ use crate::client_request::bridge::InputBatch;
 /// Default poll interval, if the server suggests none.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Maximum wait for the current status from the server; then the last known one is returned.
+const REFRESH_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// One task.
 pub(crate) struct GatewayTask {
     id: String,
@@ -29,6 +34,8 @@ pub(crate) struct GatewayTask {
     /// Cancelled by its client.
     pub(super) cancelled: CancellationToken,
     state: watch::Sender<TaskState>,
+    /// Asks the server for its status, if the server runs the call as a task, too.
+    refresher: OnceLock<TaskRefresher>,
     wall: WallClock,
     changes: broadcast::Sender<ServiceChange>,
 }
@@ -66,9 +73,28 @@ impl GatewayTask {
                 message: None,
                 updated: created,
             }),
+            refresher: OnceLock::new(),
             wall,
             changes,
         }
+    }
+
+    /// Asks this server for the status from now on.
+    pub(super) fn refresh_with(&self, refresher: TaskRefresher) {
+        self.refresher.get_or_init(|| refresher);
+    }
+
+    /// Updates the state from the server, if it runs the call as a task, too.
+    pub(super) async fn refresh(&self) {
+        let is_working = self.with_state(|state| state.outcome.is_none() && state.inputs.is_empty());
+        let Some(refresher) = self.refresher.get().filter(|_| is_working) else { return };
+        let refreshing = async {
+            if !refresher.refresh().await {
+                self.wait_for_outcome().await;
+            }
+        };
+        // A server that does not answer must not delay its client further.
+        let _ = time::timeout(REFRESH_TIMEOUT, refreshing).await;
     }
 
     /// Task id; not guessable.

@@ -10,7 +10,7 @@ use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::{CallError, ProtocolError, ToolError};
 use pegboard_core::handler::Handler;
 use pegboard_core::output::Output;
-use pegboard_core::task::ServerTask;
+use pegboard_core::task::{ServerTask, TaskRefresher};
 use pegboard_gateway::Gateway;
 use pegboard_json::RawJson;
 use pegboard_runtime::Runtime;
@@ -39,6 +39,8 @@ enum TaskBehaviour {
     Ask,
     /// Never finishes.
     Endless,
+    /// Finishes when the server is asked for the status a second time.
+    Refreshed,
 }
 
 struct RunningGuard<'t>(&'t AtomicUsize);
@@ -55,10 +57,12 @@ impl Handler for TaskTool {
             self.n_running.fetch_add(1, Ordering::SeqCst);
             let _guard = RunningGuard(&self.n_running);
             let client = call.context().client();
+            let (refresher, mut status_requests) = TaskRefresher::new();
             client.notify(Notice::Task(ServerTask {
                 time_to_live: Some(Duration::from_mins(10)),
                 poll_interval: Some(Duration::from_millis(200)),
                 message: Some("queued".to_owned()),
+                refresher: matches!(self.behaviour, TaskBehaviour::Refreshed).then_some(refresher),
             }));
             match self.behaviour {
                 TaskBehaviour::Slow => {
@@ -95,6 +99,13 @@ impl Handler for TaskTool {
                     Ok(text_output(&names.join(", ")))
                 }
                 TaskBehaviour::Endless => std::future::pending().await,
+                TaskBehaviour::Refreshed => {
+                    status_requests.requested().await;
+                    status_requests.report_running();
+                    status_requests.requested().await;
+                    status_requests.report_not_running();
+                    Ok(text_output("done"))
+                }
             }
         }
         .boxed()
@@ -120,6 +131,7 @@ async fn start_gateway() -> (Runtime, Gateway, Arc<AtomicUsize>) {
         tool("fail", TaskBehaviour::Fail),
         tool("ask", TaskBehaviour::Ask),
         tool("endless", TaskBehaviour::Endless),
+        tool("refreshed", TaskBehaviour::Refreshed),
         crate::fixture::echo_tool("s", "plain"),
     ];
     let runtime = Runtime::builder()
@@ -478,5 +490,15 @@ async fn a_tool_called_through_a_meta_tool_becomes_a_task() {
         assert_eq!(created["resultType"], "task", "{created}");
         let done = wait_for_status(&client, created["taskId"].as_str().unwrap(), "completed").await;
         assert!(text(&done["result"]).contains("done"), "{done}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_status_of_a_task_is_that_of_the_server() {
+    let (_runtime, gateway, _) = start_gateway().await;
+    let (session, _) = connect(&gateway, None, Era::Session).await;
+    for client in [session, task_client(&gateway).await.0] {
+        let id = start_task(&client, "s__refreshed").await;
+        wait_for_status(&client, &id, "completed").await;
     }
 }

@@ -274,8 +274,9 @@ impl ServerHandle {
             Some(tool) => tasks::with_task_request(&call.params, tool, client, context),
             None => call.params.clone(),
         };
+        let mut has_tasks = call.tool.is_some_and(|tool| tasks::declares_tasks(tool, context));
         for round in 0..MAX_INPUT_ROUNDS {
-            let options = Self::options(client.era(), call);
+            let options = Self::options(client.era(), call, has_tasks);
             let sent = client.request(call.method, Some(params_to_send.clone()), options).await;
             let mut pending = sent.map_err(|failure| match failure {
                 RequestError::Transport(error) if round == 0 => {
@@ -290,6 +291,15 @@ impl ServerHandle {
                 // Boxed like all that few calls need, so that the future of every other call stays small.
                 && Box::pin(complete_url_elicitations(context, error)).await
             {
+                continue;
+            }
+            if let Err(RequestError::Rpc(error)) = &answered
+                && !has_tasks
+                && call.tool.is_some()
+                && client.era() == Era::Stateless
+                && tasks::must_declare_tasks(error, context)
+            {
+                has_tasks = true;
                 continue;
             }
             let result = answered.map_err(|failure| match round {
@@ -327,12 +337,12 @@ impl ServerHandle {
         )))
     }
 
-    fn options(era: Era, call: &ServerCall<'_>) -> RequestOptions {
+    fn options(era: Era, call: &ServerCall<'_>, has_tasks: bool) -> RequestOptions {
         let context = call.context;
         // A session has the capabilities and the log level that it began with.
         let (capabilities, log_level) = match era {
             Era::Session => (None, None),
-            Era::Stateless => (Self::capabilities(call), Self::log_level(context)),
+            Era::Stateless => (Self::capabilities(call, has_tasks), Self::log_level(context)),
         };
         // Progress is requested only for a caller with a client.
         let has_progress = context.client.is_some();
@@ -341,18 +351,15 @@ impl ServerHandle {
     }
 
     /// Returns the capabilities to declare for a call; `None` for those of the connection.
-    fn capabilities(call: &ServerCall<'_>) -> Option<RawJson> {
+    fn capabilities(call: &ServerCall<'_>, has_tasks: bool) -> Option<RawJson> {
         let declared = match &call.context.client {
             None => Some(RawJson::empty_object()),
             Some(client) => client.request_meta().and_then(|meta| meta.capabilities.clone()),
         };
-        match call.tool {
-            Some(_) => {
-                let declared = declared.unwrap_or_else(client_capabilities);
-                Some(tasks::with_task_capability(declared, call.context))
-            }
-            None => declared,
+        if has_tasks {
+            return Some(tasks::with_extension(&declared.unwrap_or_else(client_capabilities)));
         }
+        declared
     }
 
     /// Returns the minimum log level to request for a call: that of its caller, whatever others have asked for.

@@ -309,7 +309,7 @@ impl InFlightCalls {
                 let id = id.and_then(|params| params.at(&["_meta", meta::SUBSCRIPTION_ID]));
                 self.0.acknowledged.send_replace(id.and_then(|id| id.read().ok()));
             }
-            "notifications/tasks/status" => {
+            "notifications/tasks/status" | "notifications/tasks" => {
                 let id = notification.params.as_ref().and_then(|params| params.get("taskId"));
                 let id = id.and_then(|id| id.read::<String>().ok());
                 let mut calls = self.0.calls.lock();

@@ -10,12 +10,12 @@ use std::time::Duration;
 use pegboard_core::call::CallContext;
 use pegboard_core::client::{Notice, ProgressUpdate};
 use pegboard_core::entry::ToolEntry;
-use pegboard_core::task::{DEFAULT_LIFETIME, ServerTask, TaskMode};
+use pegboard_core::task::{DEFAULT_LIFETIME, ServerTask, TaskMode, TaskRefresher, TaskRefreshes};
 use pegboard_core::text::clipped;
 use pegboard_json::RawJson;
 use pegboard_wire::client::{Era, McpClient, RequestOptions};
 use pegboard_wire::transport::TransportError;
-use pegboard_wire::{RequestError, RpcError};
+use pegboard_wire::{PendingRequest, RequestError, ResponseEvent, RpcError, code};
 use serde_json::json;
 use tokio::runtime::Handle;
 use tokio::time;
@@ -28,7 +28,8 @@ use super::supervisor::client_capabilities;
 /// Extension for tasks.
 pub(super) const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
-/// Default, minimum and maximum interval between two polls.
+/// Default, minimum and maximum interval between two polls. The first poll is sent at once, and the interval grows from
+/// the minimum to the one that the server gives.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(50);
 const MAX_POLL_INTERVAL: Duration = Duration::from_mins(1);
@@ -92,19 +93,29 @@ pub(super) fn with_task_request(
     params.with("task", &RawJson::from(json!({"ttl": millis})))
 }
 
-/// Adds the task extension to the capabilities of a caller for a stateless server, unless the caller declines
-/// tasks.
-pub(super) fn with_task_capability(capabilities: RawJson, context: &CallContext) -> RawJson {
+/// Returns `true` if a call to a stateless server declares the task extension from the start. For a caller without task
+/// support it does so only if the tool requires a task.
+pub(super) fn declares_tasks(tool: &ToolEntry, context: &CallContext) -> bool {
     match context.client().task_mode() {
-        TaskMode::Declined => capabilities,
-        TaskMode::Hidden | TaskMode::Accepted | TaskMode::Requested(_) => with_extension(&capabilities),
+        TaskMode::Declined => false,
+        TaskMode::Hidden => TaskSupport::of(tool) == TaskSupport::Required,
+        TaskMode::Accepted | TaskMode::Requested(_) => true,
     }
+}
+
+/// Returns `true` if a stateless server refused a call because it runs it as a task only, and the caller does not mind.
+pub(super) fn must_declare_tasks(error: &RpcError, context: &CallContext) -> bool {
+    let path = ["requiredCapabilities", "extensions", EXTENSION];
+    error.code == code::MISSING_CAPABILITY
+        && context.client().task_mode() == TaskMode::Hidden
+        && error.data.as_ref().is_some_and(|data| data.at(&path).is_some())
 }
 
 /// Capabilities declared to a stateless server in requests about a task.
 static TASK_CAPABILITIES: LazyLock<RawJson> = LazyLock::new(|| with_extension(&client_capabilities()));
 
-fn with_extension(capabilities: &RawJson) -> RawJson {
+/// Adds the task extension to the capabilities of a caller.
+pub(super) fn with_extension(capabilities: &RawJson) -> RawJson {
     static WITHOUT_OTHERS: LazyLock<RawJson> =
         LazyLock::new(|| RawJson::from(json!({"extensions": {EXTENSION: {}}})));
     if capabilities.is_empty() {
@@ -147,6 +158,30 @@ struct PollState {
     n_messages: u32,
     /// Number of consecutive failed polls.
     n_failed: usize,
+    /// Time until the next poll.
+    delay: Duration,
+    /// Stream of status notifications, once it was opened.
+    listener: TaskListener,
+}
+
+impl PollState {
+    /// Returns the time until the next poll, and lets it grow up to the interval of the server.
+    fn next_delay(&mut self, poll_interval: Duration) -> Duration {
+        let delay = self.delay.min(poll_interval);
+        self.delay = (self.delay * 3 / 2).clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL);
+        delay
+    }
+}
+
+/// Status notifications of a stateless server. A server with sessions sends them by itself.
+#[derive(Default)]
+enum TaskListener {
+    /// Not opened yet: many tasks end before the second poll.
+    #[default]
+    Idle,
+    Open(PendingRequest),
+    /// The server does not send any.
+    Closed,
 }
 
 impl TaskDriver<'_> {
@@ -157,16 +192,27 @@ impl TaskDriver<'_> {
         self.guard.set_task_id(&id);
         let mut cancel = CancelOnDrop { client: Some(self.live.client().clone()), id: id.clone() };
         let era = self.live.client().era();
-        self.context.client().notify(Notice::Task(server_task(&created, era)));
+        let (refresher, mut status_requests) = TaskRefresher::new();
+        let announced = ServerTask { refresher: Some(refresher), ..server_task(&created, era) };
+        self.context.client().notify(Notice::Task(announced));
         let (mut state, mut task) = (PollState::default(), created);
         loop {
             self.report_progress(&task, &mut state);
             let poll_interval = server_task(&task, era).poll_interval.unwrap_or(POLL_INTERVAL);
-            match (text(&task, "status").unwrap_or_default().as_str(), era) {
-                ("working", _) => self.wait_to_poll(poll_interval).await,
+            let status = text(&task, "status").unwrap_or_default();
+            if status == "working" {
+                status_requests.report_running();
+            } else {
+                status_requests.report_not_running();
+            }
+            match (status.as_str(), era) {
+                ("working", _) => {
+                    self.listen(&id, &mut state).await;
+                    self.wait_to_poll(poll_interval, &mut state, &mut status_requests).await;
+                }
                 ("input_required", Era::Stateless) => {
                     if !self.answer_inputs(&id, &task, &mut state).await? {
-                        self.wait_to_poll(poll_interval).await;
+                        self.wait_to_poll(poll_interval, &mut state, &mut status_requests).await;
                     }
                 }
                 ("completed" | "failed", Era::Stateless) => {
@@ -197,8 +243,25 @@ impl TaskDriver<'_> {
                     )));
                 }
             }
-            task = self.poll(&id, poll_interval, &mut state).await?;
+            task = self.poll(&id, poll_interval, &mut state, &mut status_requests).await?;
         }
+    }
+
+    /// Subscribes to status notifications of a stateless server, unless the task was just created.
+    async fn listen(&self, id: &str, state: &mut PollState) {
+        let client = self.live.client();
+        if !matches!(state.listener, TaskListener::Idle)
+            || state.delay.is_zero()
+            || client.era() == Era::Session
+        {
+            return;
+        }
+        let params = RawJson::from(json!({"notifications": {"taskIds": [id]}}));
+        let opened = client.request("subscriptions/listen", Some(params), task_options());
+        state.listener = match time::timeout(REQUEST_TIMEOUT, opened).await {
+            Ok(Ok(stream)) => TaskListener::Open(stream),
+            Ok(Err(_)) | Err(_) => TaskListener::Closed,
+        };
     }
 
     /// Returns the current status of the task. Failed polls are retried.
@@ -207,6 +270,7 @@ impl TaskDriver<'_> {
         id: &str,
         poll_interval: Duration,
         state: &mut PollState,
+        status_requests: &mut TaskRefreshes,
     ) -> Result<RawJson, AttemptError> {
         loop {
             match self.request("tasks/get", task_params(id)).await {
@@ -216,15 +280,27 @@ impl TaskDriver<'_> {
                 }
                 Err(failure) => self.tolerate(failure, state)?,
             }
-            self.wait_to_poll(poll_interval).await;
+            self.wait_to_poll(poll_interval, state, status_requests).await;
         }
     }
 
-    /// Waits for the poll interval, or less if the server reports a change.
-    async fn wait_to_poll(&self, time: Duration) {
+    /// Waits for the next poll, or less if the server reports a change or the caller asks for the status.
+    async fn wait_to_poll(
+        &self,
+        poll_interval: Duration,
+        state: &mut PollState,
+        status_requests: &mut TaskRefreshes,
+    ) {
+        let delay = state.next_delay(poll_interval);
         // The minimum interval applies even to a server that reports changes all the time.
-        time::sleep(MIN_POLL_INTERVAL).await;
-        let _ = time::timeout(time.saturating_sub(MIN_POLL_INTERVAL), self.guard.task_changed()).await;
+        let minimum = delay.min(MIN_POLL_INTERVAL);
+        time::sleep(minimum).await;
+        tokio::select! {
+            () = time::sleep(delay.saturating_sub(minimum)) => {}
+            () = self.guard.task_changed() => {}
+            () = status_requests.requested() => {}
+            () = state.listener.forward(self.live) => {}
+        }
     }
 
     /// Accepts a failed poll, unless there were too many or the server returned an error.
@@ -294,6 +370,19 @@ impl TaskDriver<'_> {
     }
 }
 
+impl TaskListener {
+    /// Passes notifications on to the calls that they belong to. Never completes.
+    async fn forward(&mut self, live: &LiveConnection) {
+        while let Self::Open(stream) = self {
+            match stream.next_event().await {
+                ResponseEvent::Notification(notice) => drop(live.in_flight().handle_notification(notice)),
+                ResponseEvent::End(_) => *self = Self::Closed,
+            }
+        }
+        std::future::pending::<()>().await;
+    }
+}
+
 /// Sends a request about a task, with a time limit.
 async fn request(
     client: &McpClient,
@@ -301,12 +390,14 @@ async fn request(
     params: RawJson,
     limit: Duration,
 ) -> Result<RawJson, RequestError> {
-    let capabilities = Some(TASK_CAPABILITIES.clone());
-    let options = RequestOptions { capabilities, ..RequestOptions::default() };
-    let response = async { client.request(method, Some(params), options).await?.response().await };
+    let response = async { client.request(method, Some(params), task_options()).await?.response().await };
     let timeout_error =
         |_| Err(TransportError::failed(format!("{method} was not answered within {limit:?}")).into());
     time::timeout(limit, response).await.unwrap_or_else(timeout_error)
+}
+
+fn task_options() -> RequestOptions {
+    RequestOptions { capabilities: Some(TASK_CAPABILITIES.clone()), ..RequestOptions::default() }
 }
 
 /// Cancels a task when dropped, unless disarmed.
@@ -356,6 +447,7 @@ fn server_task(task: &RawJson, era: Era) -> ServerTask {
         poll_interval: millis(poll_interval).map(|time| time.clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL)),
         message: text(task, "statusMessage")
             .map(|status_message| clipped(&status_message, MAX_MESSAGE_BYTES).into_owned()),
+        refresher: None,
     }
 }
 

@@ -168,6 +168,7 @@ impl Handler for NeverEnds {
                 time_to_live: Some(Duration::from_mins(10)),
                 poll_interval: Some(Duration::from_millis(200)),
                 message: Some(call.raw_arguments().as_str().to_owned()),
+                refresher: None,
             }));
             std::future::pending().await
         }

@@ -333,3 +333,71 @@ async fn a_task_notification_triggers_an_immediate_poll() {
     assert_eq!(outcome_text(&result), "done");
     assert!(started.elapsed() < Duration::from_secs(6), "{:?}", started.elapsed());
 }
+
+fn working_task(poll_interval_millis: u64) -> Value {
+    json!({"resultType": "task", "taskId": "1", "status": "working", "pollIntervalMs": poll_interval_millis})
+}
+
+fn completed_task() -> ScriptedReply {
+    let result = json!({"content": [{"type": "text", "text": "done"}]});
+    ScriptedReply::json(&json!({"taskId": "1", "status": "completed", "result": result}))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_is_polled_at_once_and_then_less_and_less() {
+    // Time at which the task ends, latest time at which the call may end, and maximum number of polls.
+    for (ends_at, limit, max_polls) in [(0, 10, 1), (1_000, 1_600, 9), (60_000, 66_000, 25)] {
+        let scripted = ScriptedServer::new();
+        scripted.set_tools(&["task"]);
+        scripted.respond_to("tasks/get", ScriptedReply::json(&working_task(5_000)));
+        let server = scripted.open_provider(Era::Stateless).await;
+        let started = time::Instant::now();
+        let ending = async {
+            time::sleep(Duration::from_millis(ends_at)).await;
+            scripted.respond_to("tasks/get", completed_task());
+        };
+        let calling = call(&server, "task", working_task(5_000), CallContext::default());
+        let ((), result) = tokio::join!(ending, calling);
+        assert_eq!(outcome_text(&result), "done");
+        let (elapsed, n_polls) = (started.elapsed(), scripted.n_requests("tasks/get"));
+        assert!(elapsed <= Duration::from_millis(limit), "{ends_at} {elapsed:?}");
+        assert!(n_polls <= max_polls, "{ends_at} {n_polls}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stateless_server_reports_changes_of_its_tasks() {
+    let scripted = ScriptedServer::new();
+    scripted.set_tools(&["task"]);
+    scripted.add_capability("extensions", json!({"io.modelcontextprotocol/tasks": {}}));
+    scripted.respond_to("tasks/get", ScriptedReply::json(&working_task(60_000)));
+    let server = scripted.open_provider(Era::Stateless).await;
+    let calling = call(&server, "task", working_task(60_000), CallContext::default());
+    let ending = async {
+        time::sleep(Duration::from_mins(5)).await;
+        scripted.respond_to("tasks/get", completed_task());
+        let state = RawJson::from(json!({"taskId": "1", "status": "completed"}));
+        scripted.notify_change(ServiceChange::Task { id: "1".to_owned(), state });
+    };
+    let started = time::Instant::now();
+    let (result, ()) = tokio::join!(calling, ending);
+    assert_eq!(outcome_text(&result), "done");
+    assert!(started.elapsed() < Duration::from_secs(302), "{:?}", started.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_without_task_support_gets_a_task_only_if_the_tool_requires_one() {
+    for era in ERAS {
+        let (server, methods) = fixture(era).await;
+        let ann = TaskClient::with(TaskMode::Hidden);
+        let arguments = json!({"seconds": 1, "label": "x"});
+        assert_eq!(
+            outcome_text(&call(&server, "slow_compute", arguments, ann.context()).await),
+            "Computed 'x' for 1s."
+        );
+        assert_eq!(n_requests(&methods, "tasks/get"), 0, "{era:?}");
+        let result = call(&server, "failing_job", json!({}), ann.context()).await;
+        assert_eq!(outcome(&result), "isError: This job always fails.");
+        assert!(n_requests(&methods, "tasks/get") > 0, "{era:?}");
+    }
+}
