@@ -7,6 +7,7 @@ use futures_util::future::{BoxFuture, FutureExt, ready};
 use indexmap::IndexMap;
 use pegboard_json::RawJson;
 
+use crate::error::ProtocolError;
 use crate::task::{ServerTask, TaskMode};
 
 /// The `_meta` of a client's request, with values as the protocol defines them.
@@ -86,6 +87,8 @@ pub struct ProgressUpdate {
     pub total: Option<f64>,
     /// Current activity, for display.
     pub message: Option<String>,
+    /// Parameters of the notification as a server sent them; `None` for progress of other tools.
+    pub params: Option<RawJson>,
 }
 
 /// Input request to a client: a protocol method and its parameters.
@@ -115,10 +118,20 @@ pub enum AskError {
     /// The client disconnected.
     #[error("the caller has disconnected")]
     Gone,
-    /// The client declined.
-    #[error("the caller declined: {0}")]
-    Refused(String),
+    /// The client declined, with this error.
+    #[error("the caller declined: {}", .0.message)]
+    Refused(Box<ProtocolError>),
 }
+
+impl AskError {
+    /// Creates the error of a client that gave this reason.
+    pub fn refused(message: impl Into<String>) -> Self {
+        Self::Refused(Box::new(ProtocolError { code: INTERNAL_ERROR, message: message.into(), data: None }))
+    }
+}
+
+/// Code of an internal error in JSON-RPC.
+const INTERNAL_ERROR: i64 = -32_603;
 
 /// Client that ignores notifications and supports no input requests.
 #[derive(Clone, Copy, Debug, Default)]

@@ -387,8 +387,8 @@ pub struct ToolError {
     protocol: Option<Box<ProtocolError>>,
 }
 
-/// JSON-RPC error that a server returned.
-#[derive(Clone, Debug, PartialEq)]
+/// JSON-RPC error that a server or a client returned.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProtocolError {
     /// Error code.
     pub code: i64,

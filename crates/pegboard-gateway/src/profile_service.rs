@@ -194,12 +194,15 @@ impl ProfileService {
 
     /// Returns the definition of a server's tool.
     fn tool_definition(&self, tool: &str) -> Option<RawJson> {
-        if self.surfaces().default_surface().owns_name(tool) {
+        let surfaces = self.surfaces();
+        if surfaces.default_surface().owns_name(tool) {
             return None;
         }
         let snapshot = self.profile.runtime.catalogue();
+        if let Some(id) = surfaces.all().find_map(|surface| surface.find_listed(tool)) {
+            return Some(snapshot.by_id(&id)?.entry.definition());
+        }
         self.profile.with_scope(|scope| {
-            // With transparent naming, a plain name is the tool's own.
             let found = snapshot.resolve(tool, scope).ok()?;
             Some(found.tool.entry.definition())
         })

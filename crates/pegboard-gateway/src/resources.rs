@@ -264,7 +264,8 @@ impl ResourceService {
                     Ok(ServerUpdate { from, update: ProviderUpdate::Resource(params) }) if self.profile.has_toolbox(&from.toolbox) => {
                         let upstream_uri = params.get("uri").and_then(|uri| uri.read::<String>().ok());
                         if let Some(upstream_uri) = upstream_uri {
-                            let _ = changes.send(ServiceChange::Resource { uri: index.public_uri(&from, &upstream_uri) });
+                            let uri = index.public_uri(&from, &upstream_uri);
+                            let _ = changes.send(ServiceChange::Resource { uri, params: Some(params) });
                         }
                     }
                     Ok(ServerUpdate { from, update: ProviderUpdate::Log(line) }) if self.profile.has_toolbox(&from.toolbox) => {

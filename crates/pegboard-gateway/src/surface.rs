@@ -7,6 +7,7 @@ use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt};
 use pegboard_core::arguments::CallArguments;
 use pegboard_core::call::{Call, CallResult, ToolRef};
+use pegboard_core::id::ToolId;
 use pegboard_core::settings::gateway::Expose;
 use pegboard_json::RawJson;
 use pegboard_runtime::{Caller, SessionMode};
@@ -55,6 +56,11 @@ pub(crate) trait Surface: Send + Sync + 'static {
     /// Returns `true` if a name belongs to the surface itself and not to a server's tool.
     fn owns_name(&self, name: &str) -> bool {
         meta::find(name).is_some()
+    }
+
+    /// Returns the tool that is listed under a name of its own, as its server gave it.
+    fn find_listed(&self, _name: &str) -> Option<ToolId> {
+        None
     }
 
     /// Executes a call. Every spelling of a tool's name is accepted on every surface.

@@ -369,7 +369,7 @@ impl SessionLookup<'_> {
     fn entered(&self, found: FoundSession, touch_error: Option<&StoreError>) -> EnteredSession {
         let requested_name = self.context.session.filter(|name| *name != found.id.as_str());
         EnteredSession {
-            notice: found.is_new.then(|| notice(&found.id, requested_name)),
+            notice: requested_name.filter(|_| found.is_new).map(|name| notice(&found.id, name)),
             name: found.record.name.clone(),
             is_new: found.is_new,
             requested_name: requested_name.map(str::to_owned),
@@ -391,7 +391,7 @@ impl SessionLookup<'_> {
         };
         let requested_name = self.context.session.filter(|name| *name != id.as_str());
         EnteredSession {
-            notice: is_new.then(|| notice(&id, requested_name)),
+            notice: requested_name.filter(|_| is_new).map(|name| notice(&id, name)),
             name,
             is_new,
             requested_name: requested_name.map(str::to_owned),
@@ -403,11 +403,6 @@ impl SessionLookup<'_> {
     }
 }
 
-fn notice(id: &SessionId, requested_name: Option<&str>) -> String {
-    match requested_name {
-        Some(name) => {
-            format!("Session {id} has begun for {name:?}; pass {id} as context.sessionId from now on.")
-        }
-        None => format!("Session {id} has begun; pass it as context.sessionId to come back to it."),
-    }
+fn notice(id: &SessionId, requested_name: &str) -> String {
+    format!("Session {id} has begun for {requested_name:?}; pass {id} as context.sessionId from now on.")
 }

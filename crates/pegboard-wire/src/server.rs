@@ -177,6 +177,8 @@ pub enum ServiceChange {
     Resource {
         /// Its URI.
         uri: String,
+        /// Parameters of the notification as a server sent them; the URI replaces theirs.
+        params: Option<RawJson>,
     },
     /// A log message that belongs to no request, in protocol form. Sent only to clients with a session.
     Log(RawJson),

@@ -11,14 +11,15 @@ use futures_util::future::{BoxFuture, FutureExt, try_join_all};
 use parking_lot::Mutex;
 use pegboard_core::call::{CallHandle, CallResult};
 use pegboard_core::client::{
-    AskError, Client, ClientMeta, InputRequest, InputRequests, InputResponses, Notice, SamplingSupport,
+    AskError, Client, ClientMeta, InputRequest, InputRequests, InputResponses, Notice, ProgressUpdate,
+    SamplingSupport,
 };
+use pegboard_core::error::ProtocolError;
 use pegboard_core::task::{ServerTask, TaskMode, TaskRefresher};
 use pegboard_json::RawJson;
-use pegboard_wire::RequestError;
 use pegboard_wire::era::{Era, LogLevel};
 use pegboard_wire::server::{ClientCapability, ClientDescription, Peer};
-use serde_json::json;
+use pegboard_wire::{RequestError, RpcError};
 use tokio::sync::{Notify, oneshot};
 use tokio::time;
 use uuid::Uuid;
@@ -292,17 +293,25 @@ impl ClientBridge {
     async fn forward_notices(&self, peer: &Peer) {
         while let Some(notice) = poll_fn(|context| self.poll_notice(context)).await {
             match notice {
-                Notice::Progress(progress) => {
-                    let message = self.with_label(progress.message);
-                    peer.progress(progress.done, progress.total, message.as_deref()).await;
+                Notice::Progress(ProgressUpdate { done, total, message, params }) => {
+                    match (params, &self.label) {
+                        (Some(params), None) => peer.forward_progress(&params).await,
+                        (Some(params), Some(_)) => {
+                            let message = RawJson::of(&self.with_label(message));
+                            peer.forward_progress(&params.with("message", &message)).await;
+                        }
+                        (None, _) => peer.progress(done, total, self.with_label(message).as_deref()).await,
+                    }
                 }
-                Notice::Log(line) => {
-                    let level = line.get("level").and_then(|level| level.read::<LogLevel>().ok());
-                    let logger = line.get("logger");
-                    let logger = logger.as_ref().and_then(RawJson::text);
-                    let logger = logger.as_deref().or(self.label.as_deref()).unwrap_or_default();
-                    let data = line.get("data").unwrap_or_else(|| RawJson::of(&json!(null)));
-                    peer.log(level.unwrap_or(LogLevel::Info), logger, &data).await;
+                Notice::Log(params) => {
+                    let level = params.get("level").and_then(|level| level.read::<LogLevel>().ok());
+                    let params = match &self.label {
+                        Some(label) if params.get("logger").is_none() => {
+                            params.with("logger", &RawJson::of(&**label))
+                        }
+                        Some(_) | None => params,
+                    };
+                    peer.forward_log(level.unwrap_or(LogLevel::Info), params).await;
                 }
                 // Handled in `notify`.
                 Notice::Task(_) => {}
@@ -435,7 +444,9 @@ async fn ask_peer(peer: &Peer, questions: InputRequests) -> Result<InputResponse
     let requests = questions.into_iter().map(|(name, question)| async move {
         let answer = peer.request(&question.method, Some(question.params)).await;
         let answer = answer.map_err(|failure| match failure {
-            RequestError::Rpc(error) => AskError::Refused(error.message),
+            RequestError::Rpc(RpcError { code, message, data, .. }) => {
+                AskError::Refused(Box::new(ProtocolError { code, message, data }))
+            }
             _ => AskError::Gone,
         })?;
         Ok((name, answer))

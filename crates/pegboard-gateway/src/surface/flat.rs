@@ -3,6 +3,8 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
+use pegboard_core::call::ToolRef;
+use pegboard_core::id::ToolId;
 use pegboard_core::settings::gateway::Expose;
 use pegboard_json::RawJson;
 use pegboard_runtime::SessionMode;
@@ -89,13 +91,16 @@ impl Surface for FlatSurface {
         true
     }
 
-    fn call(&self, request: ClientRequest, name: &str, arguments: RawJson) -> ReplyFuture {
-        let found = match self.profile.view().naming {
+    fn find_listed(&self, name: &str) -> Option<ToolId> {
+        match self.profile.view().naming {
             Naming::Flat => None,
             Naming::Transparent => self.tools(&self.profile.runtime.catalogue()).find(name),
-        };
-        match found {
-            Some(found) => call_tool(request, found, arguments),
+        }
+    }
+
+    fn call(&self, request: ClientRequest, name: &str, arguments: RawJson) -> ReplyFuture {
+        match self.find_listed(name) {
+            Some(found) => call_tool(request, ToolRef::Id(found), arguments),
             None => call_by_name(request, name, arguments),
         }
     }

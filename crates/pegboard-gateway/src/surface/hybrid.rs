@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use indexmap::IndexMap;
+use pegboard_core::call::ToolRef;
 use pegboard_core::id::ToolId;
 use pegboard_core::settings::gateway::Expose;
 use pegboard_json::RawJson;
@@ -99,9 +100,13 @@ impl Surface for HybridSurface {
         !view.pinned.is_empty() || !view.listed.is_empty()
     }
 
+    fn find_listed(&self, name: &str) -> Option<ToolId> {
+        self.pinned().find(name)
+    }
+
     fn call(&self, request: ClientRequest, name: &str, arguments: RawJson) -> ReplyFuture {
-        match self.pinned().find(name) {
-            Some(found) => call_tool(request, found, arguments),
+        match self.find_listed(name) {
+            Some(found) => call_tool(request, ToolRef::Id(found), arguments),
             None => call_by_name(request, name, arguments),
         }
     }

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use pegboard_core::call::ToolRef;
 use pegboard_core::id::ToolId;
 use pegboard_json::RawJson;
 use pegboard_runtime::catalogue::{CatalogueTool, ListFormat, Snapshot};
@@ -12,7 +11,7 @@ use super::json_array;
 use crate::meta;
 use crate::profile::{ActiveProfile, Naming};
 
-/// Maximum length of a name that all clients accept.
+/// Maximum length of a name that the protocol permits for all clients.
 const MAX_NAME_BYTES: usize = 64;
 
 /// Directly listed tools and their names.
@@ -52,12 +51,12 @@ impl NamedTools {
     }
 
     /// Returns the tool of a name that exists only in this list.
-    pub(super) fn find(&self, name: &str) -> Option<ToolRef> {
-        self.by_plain_name.get(name).cloned().map(ToolRef::Id)
+    pub(super) fn find(&self, name: &str) -> Option<ToolId> {
+        self.by_plain_name.get(name).cloned()
     }
 }
 
 fn is_portable_name(name: &str) -> bool {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b'/');
     name.len() <= MAX_NAME_BYTES && name.bytes().all(is_plain)
 }

@@ -285,16 +285,12 @@ async fn a_call_without_a_session_gets_one_hidden_from_the_tool() {
         let stamp = session.strip_prefix("s-").unwrap();
         assert!(stamp.len() >= 14 && stamp[..14].bytes().all(|byte| byte.is_ascii_digit()), "{session}");
         assert_eq!(workspace, "w");
-        let line = session_line(&first).unwrap();
-        assert_eq!(
-            line,
-            format!("Session {session} has begun; pass it as context.sessionId to come back to it.")
-        );
+        assert_eq!(session_line(&first), None);
         let second = call(&client, "contentManager", json!({"mode": "readContent"})).await;
         match era {
             // The connection is the session until another one is named.
             Era::Session => assert_eq!((&session_note(&second)[0], session_line(&second)), (&session, None)),
-            Era::Stateless => assert!(session_note(&second)[0] != session && session_line(&second).is_some()),
+            Era::Stateless => assert!(session_note(&second)[0] != session && session_line(&second).is_none()),
         }
     }
 }
@@ -408,7 +404,7 @@ async fn results_pass_unchanged_except_for_the_session_note() {
     let (client, _) = connect(&agent_gateway().await, None, Era::Session).await;
     let answer = json!({"content": [], "odd": 1.50, "_meta": {"own": true}});
     let first = call_parrot(&client, json!({"answer": answer, "sessionId": "s-20200102030405"})).await;
-    insta::assert_snapshot!(first, @r#"{"content":[{"type":"text","text":"Session s-20200102030405 has begun; pass it as context.sessionId to come back to it."}],"odd":1.5,"_meta":{"own":true,"pegboard/session":{"sessionId":"s-20200102030405","workspaceId":"default","workspaceSource":"default"}}}"#);
+    insta::assert_snapshot!(first, @r#"{"content":[],"odd":1.5,"_meta":{"own":true,"pegboard/session":{"sessionId":"s-20200102030405","workspaceId":"default","workspaceSource":"default"}}}"#);
     let second = call_parrot(&client, json!({"answer": answer, "sessionId": "s-20200102030405"})).await;
     insta::assert_snapshot!(second, @r#"{"content":[],"odd":1.5,"_meta":{"own":true,"pegboard/session":{"sessionId":"s-20200102030405","workspaceId":"default","workspaceSource":"default"}}}"#);
 }

@@ -35,11 +35,33 @@ impl Handler for NotifyingTool {
                     done,
                     total: Some(2.0),
                     message: message.map(str::to_owned),
+                    params: None,
                 })
             };
             client.notify(progress(1.0, Some("half")));
             client.notify(Notice::Log(RawJson::from(json!({"level": "warning", "data": {"n": 1}}))));
             client.notify(progress(2.0, None));
+            Ok(text_output("done"))
+        }
+        .boxed()
+    }
+}
+
+/// Sends notifications with members that only its server knows.
+struct UnusualNotifier;
+
+const UNUSUAL_PROGRESS: &str =
+    r#"{"progressToken":"mine", "progress": 1.0,"total":2e0,"own":[1],"_meta":{"a/b":1}}"#;
+const UNUSUAL_LOG: &str = r#"{"level":"warning", "data":1.50,"_meta":{"a":{}},"own":null}"#;
+
+impl Handler for UnusualNotifier {
+    fn call<'a>(&'a self, call: &'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>> {
+        async move {
+            let client = call.context().client();
+            let params = Some(RawJson::parse(UNUSUAL_PROGRESS.into()).unwrap());
+            let progress = ProgressUpdate { done: 1.0, total: Some(2.0), message: None, params };
+            client.notify(Notice::Progress(progress));
+            client.notify(Notice::Log(RawJson::parse(UNUSUAL_LOG.into()).unwrap()));
             Ok(text_output("done"))
         }
         .boxed()
@@ -115,6 +137,7 @@ async fn start_gateway_with(endless: &EndlessTool, settings: RuntimeSettings) ->
     };
     let tools = [
         entry("chatty", Arc::new(NotifyingTool)),
+        entry("unusual", Arc::new(UnusualNotifier)),
         entry("curious", Arc::new(AskingTool)),
         entry("endless", Arc::new(endless.clone())),
     ];
@@ -155,7 +178,7 @@ async fn notifications_arrive_in_order_before_the_result() {
         let (client, notifications) = connect(&gateway, None, era).await;
         let transcript = transcript(&client, "s__chatty", json!({})).await.join("\n");
         let line = notifications.next().await;
-        assert_eq!(line, r#"notifications/message {"level":"warning","logger":"","data":{"n":1}}"#);
+        assert_eq!(line, r#"notifications/message {"level":"warning","data":{"n":1}}"#);
         insta::allow_duplicates! {
             insta::assert_snapshot!(transcript, @r#"
             notifications/progress {"progress":1,"total":2,"message":"half","progressToken":"mine"}
@@ -167,6 +190,17 @@ async fn notifications_arrive_in_order_before_the_result() {
 }
 
 #[tokio::test]
+async fn notifications_of_servers_pass_unchanged() {
+    let (_, gateway) = start_gateway(&EndlessTool::default()).await;
+    for era in ERAS {
+        let (client, notifications) = connect(&gateway, None, era).await;
+        let transcript = transcript(&client, "s__unusual", json!({})).await;
+        assert_eq!(transcript, [format!("notifications/progress {UNUSUAL_PROGRESS}"), "done".to_owned()]);
+        assert_eq!(notifications.next().await, format!("notifications/message {UNUSUAL_LOG}"));
+    }
+}
+
+#[tokio::test]
 async fn notifications_of_a_tool_called_through_use_tool_name_it() {
     let (_, gateway) = start_gateway(&EndlessTool::default()).await;
     for era in ERAS {
@@ -174,7 +208,7 @@ async fn notifications_of_a_tool_called_through_use_tool_name_it() {
         let tool = json!({"tool": {"toolbox": "t", "server": "s", "name": "chatty"}});
         let transcript = transcript(&client, "use_tool", tool).await.join("\n");
         let line = notifications.next().await;
-        assert_eq!(line, r#"notifications/message {"level":"warning","logger":"s__chatty","data":{"n":1}}"#);
+        assert_eq!(line, r#"notifications/message {"level":"warning","data":{"n":1},"logger":"s__chatty"}"#);
         insta::allow_duplicates! {
             insta::assert_snapshot!(transcript, @r#"
             notifications/progress {"progress":1,"total":2,"message":"s__chatty: half","progressToken":"mine"}

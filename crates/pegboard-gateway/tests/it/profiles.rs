@@ -95,13 +95,13 @@ async fn a_transparent_profile_omits_the_prefix_of_unique_names() {
         let (client, _) = connect(&gateway, Some("plain"), era).await;
         assert_eq!(
             tool_names(&client).await,
-            ["files__read_file", "files__list", "log", "my_git__list", "query", "db__batch"]
+            ["read.file", "files__list", "log", "my_git__list", "query", "db__batch"]
         );
-        let result = call(&client, "log", json!({})).await;
-        assert_eq!(
-            (text(&result).as_str(), result.pointer("/_meta/pegboard~1corrected_from")),
-            ("my_git/log {}", None)
-        );
+        for (name, answer) in [("log", "my_git/log {}"), ("read.file", "files/read.file {}")] {
+            let result = call(&client, name, json!({})).await;
+            let corrected = result.pointer("/_meta/pegboard~1corrected_from");
+            assert_eq!((text(&result).as_str(), corrected), (answer, None));
+        }
     }
 }
 

@@ -68,7 +68,12 @@ impl Handler for TaskTool {
                 TaskBehaviour::Slow => {
                     time::sleep(Duration::from_secs(30)).await;
                     let message = Some("half".to_owned());
-                    client.notify(Notice::Progress(ProgressUpdate { done: 1.0, total: None, message }));
+                    client.notify(Notice::Progress(ProgressUpdate {
+                        done: 1.0,
+                        total: None,
+                        message,
+                        params: None,
+                    }));
                     time::sleep(Duration::from_secs(30)).await;
                     Ok(text_output("done"))
                 }
@@ -103,7 +108,6 @@ impl Handler for TaskTool {
                     status_requests.requested().await;
                     status_requests.report_running();
                     status_requests.requested().await;
-                    status_requests.report_not_running();
                     Ok(text_output("done"))
                 }
             }

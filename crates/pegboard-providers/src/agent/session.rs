@@ -331,7 +331,7 @@ impl AgentSession<'_> {
     fn notify_progress(&self, done: f64, message: String) {
         if let Some(client) = self.client {
             let (total, message) = (Some(f64::from(self.settings.max_turns)), Some(message));
-            client.notify(Notice::Progress(ProgressUpdate { done, total, message }));
+            client.notify(Notice::Progress(ProgressUpdate { done, total, message, params: None }));
         }
     }
 }

@@ -11,6 +11,7 @@ use futures_util::future::{BoxFuture, FutureExt, ready};
 use parking_lot::Mutex;
 use pegboard_core::call::CallContext;
 use pegboard_core::client::{AskError, Client, InputRequest, InputRequests, Notice, ProgressUpdate};
+use pegboard_core::error::ProtocolError;
 use pegboard_core::extensions::Extensions;
 use pegboard_core::provider::ProviderUpdate;
 use pegboard_json::RawJson;
@@ -455,6 +456,7 @@ impl InFlightCalls {
         match self.ask_caller(call, question).await {
             // A caller that cannot be asked has no roots either.
             Err(AskError::Unsupported) if &*request.method == "roots/list" => Ok(empty_roots()),
+            Err(AskError::Refused(refusal)) => Err(refused(*refusal)),
             answer => answer.map_err(|error| unanswered(&error.to_string())),
         }
     }
@@ -467,14 +469,21 @@ impl InFlightCalls {
         let signals = self.signals_of(call.key).ok_or(AskError::Gone)?;
         let asked = signals.ended.run_until_cancelled(client.ask(questions));
         let mut answers = asked.await.ok_or(AskError::Gone)??;
-        answers
-            .swap_remove(&name)
-            .ok_or_else(|| AskError::Refused("it did not answer the request".to_owned()))
+        answers.swap_remove(&name).ok_or_else(|| AskError::refused("it did not answer the request"))
     }
 }
 
 fn empty_roots() -> RawJson {
     RawJson::of(&serde_json::json!({"roots": []}))
+}
+
+/// Returns the caller's own error.
+fn refused(ProtocolError { code, message, data }: ProtocolError) -> RpcError {
+    let error = RpcError::new(code, message);
+    match data {
+        Some(data) => error.with_data(data),
+        None => error,
+    }
 }
 
 fn unanswered(why: &str) -> RpcError {
@@ -510,7 +519,9 @@ impl InboundHandler for InFlightCalls {
 
 /// Returns the object without one key of its `_meta`.
 pub(super) fn without_meta_key(object: &RawJson, key: &str) -> RawJson {
-    let Some(meta) = object.get("_meta") else { return object.clone() };
+    let Some(meta) = object.get("_meta").filter(|meta| meta.get(key).is_some()) else {
+        return object.clone();
+    };
     let rest = meta.without(key);
     if rest.names().is_empty() { object.without("_meta") } else { object.with("_meta", &rest) }
 }
@@ -518,12 +529,19 @@ pub(super) fn without_meta_key(object: &RawJson, key: &str) -> RawJson {
 /// Passes a notification about a call to its caller.
 pub(super) fn notify_caller(client: &dyn Client, notification: Notification) {
     let Some(params) = notification.params else { return };
+    let params = without_meta_key(&params, RELATED_TASK);
     match &*notification.method {
         "notifications/progress" => {
             let number = |name: &str| params.get(name).and_then(|number| number.read::<f64>().ok());
             if let Some(done) = number("progress") {
                 let message = params.get("message").and_then(|message| message.read().ok());
-                client.notify(Notice::Progress(ProgressUpdate { done, total: number("total"), message }));
+                let total = number("total");
+                client.notify(Notice::Progress(ProgressUpdate {
+                    done,
+                    total,
+                    message,
+                    params: Some(params),
+                }));
             }
         }
         "notifications/message" => client.notify(Notice::Log(params)),
@@ -533,10 +551,39 @@ pub(super) fn notify_caller(client: &dyn Client, notification: Notification) {
 
 #[cfg(test)]
 mod tests {
+    use pegboard_core::client::InputResponses;
     use pegboard_core::id::ServerName;
     use pegboard_core::settings::mcp::{McpTarget, ResolvedMcpServer};
 
     use super::*;
+
+    #[derive(Default)]
+    struct NoticeRecorder(Mutex<Vec<Notice>>);
+
+    impl Client for NoticeRecorder {
+        fn notify(&self, notice: Notice) {
+            self.0.lock().push(notice);
+        }
+
+        fn ask(&self, _: InputRequests) -> BoxFuture<'_, Result<InputResponses, AskError>> {
+            ready(Err(AskError::Unsupported)).boxed()
+        }
+    }
+
+    #[test]
+    fn notifications_of_a_call_keep_every_member() {
+        let progress = r#"{"progress": 1.0, "total":2e0, "own":[1], "_meta":{"a/b":1}}"#;
+        let log = r#"{"level":"info", "data":1.50, "_meta":{"a":{}}, "own":null}"#;
+        let recorder = NoticeRecorder::default();
+        for (method, params) in [("notifications/progress", progress), ("notifications/message", log)] {
+            let params = RawJson::parse(params.into()).unwrap();
+            notify_caller(&recorder, Notification::new(method, Some(params)));
+        }
+        let notices = recorder.0.into_inner();
+        let [Notice::Progress(update), Notice::Log(line)] = &notices[..] else { panic!("{notices:?}") };
+        assert_eq!(update.params.as_ref().unwrap().as_str(), progress);
+        assert_eq!((update.done, update.total, line.as_str()), (1.0, Some(2.0), log));
+    }
 
     #[test]
     fn a_message_about_an_ended_call_goes_to_no_other_call() {

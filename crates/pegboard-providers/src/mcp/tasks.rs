@@ -359,7 +359,8 @@ impl TaskDriver<'_> {
             let message = status_message
                 .as_deref()
                 .map(|status_message| clipped(status_message, MAX_MESSAGE_BYTES).into_owned());
-            let progress = ProgressUpdate { done: state.n_messages.into(), total: None, message };
+            let progress =
+                ProgressUpdate { done: state.n_messages.into(), total: None, message, params: None };
             self.context.client().notify(Notice::Progress(progress));
             state.last_message = status_message;
         }

@@ -111,6 +111,7 @@ impl<'r> StreamReader<'r> {
                 done: f64::from(self.n_tokens),
                 total: None,
                 message,
+                params: None,
             }));
             self.n_notified = self.text.len();
             self.notified_at = Some(Instant::now());

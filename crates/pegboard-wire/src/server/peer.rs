@@ -85,6 +85,20 @@ impl Peer {
         }
     }
 
+    /// Forwards a progress notification, if the client asked for progress; only the token is replaced.
+    pub async fn forward_progress(&self, params: &RawJson) {
+        if let Some(token) = &self.token {
+            self.notify("notifications/progress", params.with("progressToken", token)).await;
+        }
+    }
+
+    /// Forwards a log message of this level, if the client wants it.
+    pub async fn forward_log(&self, level: LogLevel, params: RawJson) {
+        if self.min_log_level().is_some_and(|wanted| level >= wanted) {
+            self.notify("notifications/message", params).await;
+        }
+    }
+
     /// Returns the minimum log level that the client has asked for, if any.
     pub fn log_level(&self) -> Option<LogLevel> {
         self.log_level

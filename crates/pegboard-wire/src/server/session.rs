@@ -267,9 +267,10 @@ impl ServerSession {
             ServiceChange::Tools => Notification::new("notifications/tools/list_changed", None),
             ServiceChange::Prompts => Notification::new("notifications/prompts/list_changed", None),
             ServiceChange::Resources => Notification::new("notifications/resources/list_changed", None),
-            ServiceChange::Resource { uri } => {
+            ServiceChange::Resource { uri, params } => {
                 state.subscriptions.get(uri)?;
-                let params = RawJson::of(&serde_json::json!({"uri": uri}));
+                let params =
+                    params.clone().unwrap_or_else(RawJson::empty_object).with("uri", &RawJson::of(uri));
                 Notification::new("notifications/resources/updated", Some(params))
             }
             ServiceChange::Log(line) => {
@@ -348,7 +349,8 @@ fn forward_changes(session: &Arc<ServerSession>, connection: &Connection) {
                 // The receiver lagged behind: the client must reload everything.
                 Err(RecvError::Lagged(_)) => {
                     let subscribed: Vec<String> = session.state().subscriptions.iter().cloned().collect();
-                    let updated = subscribed.into_iter().map(|uri| ServiceChange::Resource { uri });
+                    let updated =
+                        subscribed.into_iter().map(|uri| ServiceChange::Resource { uri, params: None });
                     for change in [ServiceChange::Tools, ServiceChange::Prompts, ServiceChange::Resources]
                         .into_iter()
                         .chain(updated)

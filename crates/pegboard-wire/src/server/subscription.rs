@@ -66,7 +66,7 @@ pub(super) async fn listen(
                     let updated = filter
                         .resource_subscriptions
                         .iter()
-                        .map(|uri| ServiceChange::Resource { uri: uri.clone() });
+                        .map(|uri| ServiceChange::Resource { uri: uri.clone(), params: None });
                     [ServiceChange::Tools, ServiceChange::Prompts, ServiceChange::Resources]
                         .into_iter()
                         .chain(updated)
@@ -109,16 +109,22 @@ fn change_notification(change: &ServiceChange, tag: &RawJson) -> (&'static str, 
         ServiceChange::Tools => ("notifications/tools/list_changed", tag.clone()),
         ServiceChange::Prompts => ("notifications/prompts/list_changed", tag.clone()),
         ServiceChange::Resources => ("notifications/resources/list_changed", tag.clone()),
-        ServiceChange::Resource { uri } => {
-            ("notifications/resources/updated", tag.with("uri", &RawJson::of(uri)))
+        ServiceChange::Resource { uri, params } => {
+            let params = params.clone().unwrap_or_else(RawJson::empty_object);
+            ("notifications/resources/updated", with_tag(&params, tag).with("uri", &RawJson::of(uri)))
         }
         ServiceChange::Log(line) => ("notifications/message", line.clone()),
         ServiceChange::ElicitationComplete(params) => ("notifications/elicitation/complete", params.clone()),
-        ServiceChange::Task { state, .. } => {
-            let meta = tag.get("_meta").unwrap_or_else(RawJson::empty_object);
-            ("notifications/tasks", state.with("_meta", &meta))
-        }
+        ServiceChange::Task { state, .. } => ("notifications/tasks", with_tag(state, tag)),
     }
+}
+
+/// Adds the `_meta` of a subscription to the parameters of a notification.
+fn with_tag(params: &RawJson, tag: &RawJson) -> RawJson {
+    let id = tag.at(&["_meta", meta::SUBSCRIPTION_ID]);
+    let own = params.get("_meta").filter(RawJson::is_object).unwrap_or_else(RawJson::empty_object);
+    let tagged = id.iter().fold(own, |own, id| own.with(meta::SUBSCRIPTION_ID, id));
+    params.with("_meta", &tagged)
 }
 
 impl SubscriptionFilter {
@@ -147,7 +153,7 @@ impl SubscriptionFilter {
             ServiceChange::Tools => self.tools_list_changed,
             ServiceChange::Prompts => self.prompts_list_changed,
             ServiceChange::Resources => self.resources_list_changed,
-            ServiceChange::Resource { uri } => self.resource_subscriptions.contains(uri),
+            ServiceChange::Resource { uri, .. } => self.resource_subscriptions.contains(uri),
             ServiceChange::Log(_) | ServiceChange::ElicitationComplete(_) => false,
             ServiceChange::Task { id, .. } => self.task_ids.contains(id),
         }

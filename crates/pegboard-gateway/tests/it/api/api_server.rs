@@ -277,7 +277,12 @@ impl Handler for TestTool {
                 Behaviour::Answers => Ok(text_output(&format!("added {}", call.raw_arguments().as_str()))),
                 Behaviour::Talks => {
                     let message = Some("half way".to_owned());
-                    client.notify(Notice::Progress(ProgressUpdate { done: 1.0, total: Some(2.0), message }));
+                    client.notify(Notice::Progress(ProgressUpdate {
+                        done: 1.0,
+                        total: Some(2.0),
+                        message,
+                        params: None,
+                    }));
                     client.notify(Notice::Log(RawJson::from(json!({"level": "info", "data": "well"}))));
                     Ok(text_output("done"))
                 }

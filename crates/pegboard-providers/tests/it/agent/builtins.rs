@@ -159,7 +159,7 @@ struct ProgressRecorder(Mutex<Vec<String>>);
 
 impl Client for ProgressRecorder {
     fn notify(&self, notice: Notice) {
-        if let Notice::Progress(ProgressUpdate { done, total, message }) = notice {
+        if let Notice::Progress(ProgressUpdate { done, total, message, .. }) = notice {
             let line = format!("{done} of {}: {}", total.unwrap(), message.unwrap());
             self.0.lock().unwrap().push(line);
         }

@@ -1,5 +1,11 @@
 //! Requests from servers to callers during a call.
 
+use std::sync::Arc;
+
+use futures_util::future::{BoxFuture, FutureExt, ready};
+use pegboard_core::call::CallContext;
+use pegboard_core::client::{AskError, Client, InputRequests, InputResponses, Notice};
+use pegboard_core::error::{CallError, ProtocolError};
 use pegboard_core::provider::Provider;
 use pegboard_wire::client::Era;
 use serde_json::json;
@@ -120,4 +126,28 @@ async fn a_call_is_not_suspended_for_an_unrelated_roots_request() {
     assert_eq!(ann.received(), [""; 0]);
     // An elicitation, unlike a roots request, suspends the call.
     assert_eq!(outcome_text(&call(&server, "ask", json!({}), ann.context()).await), "Hello, Ann!");
+}
+
+/// Refuses every request with an error of its own.
+struct RefusingClient(ProtocolError);
+
+impl Client for RefusingClient {
+    fn notify(&self, _notice: Notice) {}
+
+    fn ask(&self, _requests: InputRequests) -> BoxFuture<'_, Result<InputResponses, AskError>> {
+        ready(Err(AskError::Refused(Box::new(self.0.clone())))).boxed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_server_gets_the_error_of_the_caller_unchanged() {
+    let scripted = ScriptedServer::new();
+    let server = scripted.open_provider(Era::Session).await;
+    let refusal =
+        ProtocolError { code: -1, message: "User rejected".to_owned(), data: Some(json!({"n": 1}).into()) };
+    let mut context = CallContext::default();
+    context.client = Some(Arc::new(RefusingClient(refusal.clone())));
+    let result = call(&server, "ask", json!({}), context).await;
+    let Err(CallError::Failed(error)) = &result else { panic!("{result:?}") };
+    assert_eq!(error.protocol(), Some(&refusal));
 }

@@ -119,7 +119,7 @@ async fn subscriptions_work_over_http_in_both_eras() {
                 params: json!({"uri": uri}).into(),
             };
             server.request(&request, &CallContext::default()).await.unwrap();
-            scripted.notify_change(ServiceChange::Resource { uri: uri.to_owned() });
+            scripted.notify_change(ServiceChange::Resource { uri: uri.to_owned(), params: None });
             let update = time::timeout(Duration::from_secs(30), updates.recv()).await.unwrap().unwrap();
             assert_eq!(update, ProviderUpdate::Resource(json!({"uri": uri}).into()));
         }

@@ -196,14 +196,14 @@ async fn only_subscribed_resources_are_reported() {
         request(&server, ProviderMethod::Subscribe, json!({"uri": "x:a"})).await.unwrap();
         request(&server, ProviderMethod::Subscribe, json!({"uri": "x:b"})).await.unwrap();
         for uri in ["x:a", "x:b", "x:c"] {
-            scripted.notify_change(ServiceChange::Resource { uri: uri.to_owned() });
+            scripted.notify_change(ServiceChange::Resource { uri: uri.to_owned(), params: None });
         }
         assert_eq!(resource_updates(&mut updates).await, [r#"{"uri":"x:a"}"#, r#"{"uri":"x:b"}"#]);
 
         request(&server, ProviderMethod::Unsubscribe, json!({"uri": "x:a"})).await.unwrap();
         settle().await;
         for uri in ["x:a", "x:b"] {
-            scripted.notify_change(ServiceChange::Resource { uri: uri.to_owned() });
+            scripted.notify_change(ServiceChange::Resource { uri: uri.to_owned(), params: None });
         }
         assert_eq!(resource_updates(&mut updates).await, [r#"{"uri":"x:b"}"#]);
     }
@@ -225,7 +225,7 @@ async fn subscriptions_survive_a_restart() {
             [r#"{"uri":"x:a"}"#],
             "it may have changed in the meantime"
         );
-        scripted.notify_change(ServiceChange::Resource { uri: "x:a".to_owned() });
+        scripted.notify_change(ServiceChange::Resource { uri: "x:a".to_owned(), params: None });
         assert_eq!(resource_updates(&mut updates).await, [r#"{"uri":"x:a"}"#]);
         let n_levels = if era == Era::Session { 2 } else { 0 };
         assert_eq!(scripted.n_requests("logging/setLevel"), n_levels);

@@ -212,7 +212,7 @@ async fn dropping_a_call_cancels_its_task() {
 #[tokio::test(start_paused = true)]
 async fn a_task_with_an_unanswered_input_is_cancelled() {
     let (server, methods) = fixture(Era::Stateless).await;
-    let answers = Err(AskError::Refused("no".to_owned()));
+    let answers = Err(AskError::refused("no"));
     let ann = Arc::new(TaskClient { task_mode: TaskMode::Accepted, answers, received: Mutex::default() });
     let text = outcome_text(&call(&server, "confirm_delete", json!({"filename": "f"}), ann.context()).await);
     assert_eq!(text, "execution_error: the server requested input, but the caller declined: no");

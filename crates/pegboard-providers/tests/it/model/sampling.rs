@@ -130,7 +130,7 @@ async fn sampling_errors_map_to_error_kinds() {
             Err(AskError::Unsupported),
             "Refused: the caller does not support input requests",
         ),
-        (SamplingSupport::Tools, Err(AskError::Refused("no".into())), "Refused: the caller declined: no"),
+        (SamplingSupport::Tools, Err(AskError::refused("no")), "Refused: the caller declined: no"),
         (SamplingSupport::Tools, Err(AskError::Gone), "Unreachable: the caller has disconnected"),
         (
             SamplingSupport::Tools,

@@ -599,7 +599,8 @@ async fn texts_in_events_are_bounded() {
     let fails = {
         let long = long.clone();
         fn_tool("fails", move |call| {
-            let progress = ProgressUpdate { done: 1.0, total: None, message: Some(long.clone()) };
+            let progress =
+                ProgressUpdate { done: 1.0, total: None, message: Some(long.clone()), params: None };
             call.context().client().notify(Notice::Progress(progress));
             let error = CallError::Failed(ToolError::new(&long));
             async { Err(error) }.boxed()

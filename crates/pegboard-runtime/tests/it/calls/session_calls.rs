@@ -40,14 +40,14 @@ async fn in_context(caller: &Caller, tool: &str, arguments: Value) -> CallResult
 }
 
 #[tokio::test]
-async fn a_call_without_a_session_gets_one_announced_once() {
+async fn a_call_without_a_session_gets_one_without_a_notice() {
     let (runtime, _) = with_sessions().await;
     let caller = caller(&runtime);
     let first = in_context(&caller, "t__echo", json!({"a": 1})).await.meta.session.unwrap();
     let second = in_context(&caller, "t__echo", json!({"a": 1})).await.meta.session.unwrap();
     assert_eq!(first.id, second.id);
     assert!(first.id.starts_with("s-") && first.workspace == "default");
-    assert_eq!((first.notice.is_some(), second.notice.is_some()), (true, false));
+    assert_eq!((first.notice, second.notice), (None, None));
 }
 
 #[tokio::test]

@@ -143,7 +143,8 @@ impl Handler for ReportsProgress {
         async move {
             for done in 0..self.n_notices {
                 time::sleep(self.every).await;
-                let progress = ProgressUpdate { done: f64::from(done), total: None, message: None };
+                let progress =
+                    ProgressUpdate { done: f64::from(done), total: None, message: None, params: None };
                 call.context().client().notify(Notice::Progress(progress));
             }
             Ok(Output::new(json!("there")))
