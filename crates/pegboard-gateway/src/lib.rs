@@ -22,6 +22,7 @@ mod gateway;
 mod instructions;
 mod list_cache;
 mod meta;
+mod opened_views;
 mod profile;
 mod profile_service;
 mod resource_index;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use pegboard_core::id::ToolboxName;
+use pegboard_core::id::{ToolId, ToolboxName};
 use pegboard_core::owner::{Owner, OwnerScope};
 use pegboard_core::settings::AutoOpen;
 use pegboard_core::settings::gateway::{Expose, Profile};
@@ -194,6 +194,11 @@ impl ActiveProfile {
             None => f(ToolboxScope::All),
             Some(_) => f(ToolboxScope::Only(&|toolbox| view.has_toolbox(toolbox))),
         }
+    }
+
+    /// Returns the URI of a tool's view, if it has one.
+    pub(crate) fn tool_view(&self, tool: &ToolId) -> Option<Arc<str>> {
+        self.view.load().resource_index(&self.runtime.catalogue()).tool_view(tool)
     }
 
     /// Returns the tools of this profile, in order.

@@ -4,6 +4,7 @@ use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, ready};
+use pegboard_core::call::ToolRef;
 use pegboard_core::client::ClientMeta;
 use pegboard_core::settings::AutoOpen;
 use pegboard_json::RawJson;
@@ -23,12 +24,13 @@ use crate::client_request::ClientRequest;
 use crate::client_request::suspended::SuspendedCalls;
 use crate::list_cache::{EraFields, ListContent, ListKey, ListSource};
 use crate::meta::TOOL_OUTPUT;
+use crate::opened_views::OpenedViews;
 use crate::profile::{ActiveProfile, ProfileView};
 use crate::resource_index::ListedItems;
 use crate::resources::{ResourceMethod, ResourceRequest, ResourceService};
 use crate::server_subscribers::ServerSubscribers;
 use crate::sessions::SessionCallers;
-use crate::surface::{ListRequest, ReplyFuture, Surface, Surfaces};
+use crate::surface::{ListRequest, ReplyFuture, Surface, Surfaces, call_tool};
 use crate::tasks::{self, TaskTable};
 use crate::warmup::{ServerWarmup, has_pending_servers, list_limit, wait_for_complete_listings};
 
@@ -58,6 +60,7 @@ pub(crate) struct ProfileService {
     resources: Arc<ResourceService>,
     suspended: Arc<SuspendedCalls>,
     tasks: Arc<TaskTable>,
+    views: OpenedViews,
     changes: broadcast::Sender<ServiceChange>,
     warmup: ServerWarmup,
     /// Background tasks that send change notifications, started on first use.
@@ -76,6 +79,7 @@ impl ProfileService {
             profile,
             callers: SessionCallers::default(),
             suspended: Arc::default(),
+            views: OpenedViews::default(),
             changes,
             warmup: ServerWarmup::default(),
             tool_watcher: OnceLock::new(),
@@ -189,7 +193,14 @@ impl ProfileService {
             Ok(task) => task,
             Err(error) => return ready(Err(error)).boxed(),
         };
-        surface.call(ClientRequest { task, ..self.client_request(caller, era, request) }, &name, arguments)
+        let view_tool = self.views.find_tool(&self.profile, request.session.as_ref(), &name);
+        let view_tool =
+            view_tool.filter(|_| !surface.owns_name(&name) && surface.find_listed(&name).is_none());
+        let client_request = ClientRequest { task, ..self.client_request(caller, era, request) };
+        match view_tool {
+            Some(tool) => call_tool(client_request, ToolRef::Id(tool), arguments),
+            None => surface.call(client_request, &name, arguments),
+        }
     }
 
     /// Returns the definition of a server's tool.
@@ -295,6 +306,11 @@ impl ProfileService {
             params: request.params.clone(),
             revision: request.revision,
         };
+        if let (ResourceMethod::ReadResource, Some(session)) = (method, &request.session)
+            && let Some(server) = self.resources.server_of_view(&request.params)
+        {
+            self.views.open(session, &server);
+        }
         let resources = Arc::clone(&self.resources);
         let client_request = self.client_request(caller, era, request);
         async move { resources.handle(resource_request, client_request).await }.boxed()
@@ -382,6 +398,7 @@ impl McpService for ProfileService {
 
     fn on_session_ended(&self, session: &ClientSessionId) {
         self.tasks.end_session(session);
+        self.views.end_session(session);
         self.callers.remove(session);
         self.resources.end_session(session);
     }

@@ -1,6 +1,8 @@
 //! Index of the prompts and resources of all servers, under the names that clients see.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use indexmap::IndexMap;
 use pegboard_core::id::{ToolId, ToolboxName};
@@ -17,6 +19,16 @@ use crate::server_subscribers::SubscribedResource;
 /// original URI. No server can list such a URI as its own.
 const QUALIFIED_PREFIX: &str = "pegboard://";
 
+/// URI scheme of views (MCP Apps). Hosts accept no other, so that a qualified URI keeps it.
+pub(crate) const VIEW_SCHEME: &str = "ui://";
+
+/// Prefix of the qualified URI of a view; followed by the server's label, `/` and the original URI without its scheme.
+const QUALIFIED_VIEW_PREFIX: &str = "ui://pegboard/";
+
+/// Path of the URI of a tool's view in its definition, and the older key for it in `_meta`.
+const VIEW_PATH: [&str; 3] = ["_meta", "ui", "resourceUri"];
+const OLD_VIEW_KEY: &str = "ui/resourceUri";
+
 /// Prompts, resources and resource templates of all servers of a profile, in catalogue order.
 #[derive(Default)]
 pub(crate) struct ResourceIndex {
@@ -29,7 +41,10 @@ pub(crate) struct ResourceIndex {
     servers: IndexMap<String, IndexedServer>,
     /// Positions of the servers that list a resource, by its URI on the server.
     by_uri: HashMap<String, Vec<usize>>,
-    has_renamed: bool,
+    /// URIs of views that clients see, by tool.
+    views: HashMap<ToolId, Arc<str>>,
+    /// `true` if a tool's view has a different URI here than on its server.
+    has_renamed_views: bool,
 }
 
 /// A server of the profile.
@@ -66,8 +81,6 @@ struct IndexedItem {
     server: ServerId,
     /// Name or URI on its server.
     upstream_name: String,
-    /// Name or URI that clients see.
-    name: String,
     /// Definition that clients see in the list.
     listed: RawJson,
 }
@@ -146,22 +159,33 @@ impl ResourceIndex {
                 }
             });
             let ResourceIndex { resources, templates, servers, by_uri, .. } = &mut index;
-            let qualified = |upstream_name: &str| format!("{QUALIFIED_PREFIX}{label}/{upstream_name}");
+            let qualified = |upstream_name: &str| qualified_uri(label, upstream_name);
             resources.add(&server, &listing.offer.resources, "uri", |uri| {
                 if claimants(servers, by_uri, uri).len() == 1 { uri.to_owned() } else { qualified(uri) }
             });
             templates.add(&server, &listing.offer.templates, "uriTemplate", |template| {
                 let has_it = |server: &&IndexedServer| server.templates.iter().any(|other| other == template);
                 let is_plain =
-                    servers.values().filter(has_it).count() == 1 && !template.starts_with(QUALIFIED_PREFIX);
+                    servers.values().filter(has_it).count() == 1 && parse_qualified(template).is_none();
                 if is_plain { template.to_owned() } else { qualified(template) }
             });
         }
         let sections = [&index.prompts, &index.resources, &index.templates];
         let items = sections.into_iter().flat_map(|section| &section.items);
         index.toolboxes = items.map(|item| item.server.toolbox.clone()).collect();
-        index.has_renamed = index.resources.items.iter().any(|item| item.name != item.upstream_name);
+        index.add_views(view, snapshot);
         index
+    }
+
+    /// Adds the views of the tools, once all resources are named.
+    fn add_views(&mut self, view: &ProfileView, snapshot: &Snapshot) {
+        for tool in snapshot.tools().iter().filter(|tool| view.has_toolbox(&tool.id.toolbox)) {
+            let Some(upstream_uri) = view_uri(&tool.entry.definition()) else { continue };
+            let server = ServerId { toolbox: tool.id.toolbox.clone(), server: tool.id.server.clone() };
+            let uri = self.public_uri(&server, &upstream_uri);
+            self.has_renamed_views |= uri != upstream_uri;
+            self.views.insert(tool.id.clone(), uri.into());
+        }
     }
 
     /// Adds the servers and the resources that they list, before these are named.
@@ -186,23 +210,28 @@ impl ResourceIndex {
         }
     }
 
-    /// Rewrites the UI resource URI of a listed tool to the one that clients see, if the tool has one.
-    pub(crate) fn with_ui_resource_uri(&self, tool: &ToolId, listed: RawJson) -> RawJson {
-        if !self.has_renamed {
-            return listed;
+    /// Rewrites the URI of a listed tool's view to the one that clients see, under each key that the tool uses.
+    pub(crate) fn with_view_uri(&self, tool: &ToolId, listed: RawJson) -> RawJson {
+        let Some(uri) = self.views.get(tool).filter(|_| self.has_renamed_views) else { return listed };
+        let uri = RawJson::of(&**uri);
+        let mut meta = listed.get("_meta").unwrap_or_else(RawJson::empty_object);
+        if let Some(ui) = meta.get("ui").filter(|ui| ui.get("resourceUri").is_some()) {
+            meta = meta.with("ui", &ui.with("resourceUri", &uri));
         }
-        let ui = listed.at(&["_meta", "ui", "resourceUri"]);
-        let Some(upstream_name) = ui.as_ref().and_then(RawJson::text) else { return listed };
-        let server = ServerId { toolbox: tool.toolbox.clone(), server: tool.server.clone() };
-        let uri = RawJson::of(&self.public_uri(&server, &upstream_name));
-        let meta = listed.get("_meta").unwrap_or_else(RawJson::empty_object);
-        let ui = meta.get("ui").unwrap_or_else(RawJson::empty_object).with("resourceUri", &uri);
-        listed.with("_meta", &meta.with("ui", &ui))
+        if meta.get(OLD_VIEW_KEY).is_some() {
+            meta = meta.with(OLD_VIEW_KEY, &uri);
+        }
+        listed.with("_meta", &meta)
     }
 
-    /// Returns `true` if a resource has a different URI here than on its server.
-    pub(crate) fn has_renamed(&self) -> bool {
-        self.has_renamed
+    /// Returns the URI of a tool's view, if it has one.
+    pub(crate) fn tool_view(&self, tool: &ToolId) -> Option<Arc<str>> {
+        self.views.get(tool).cloned()
+    }
+
+    /// Returns `true` if a tool's view has a different URI here than on its server.
+    pub(crate) fn has_renamed_views(&self) -> bool {
+        self.has_renamed_views
     }
 
     /// Returns the toolboxes with items that are open for a caller.
@@ -242,12 +271,13 @@ impl ResourceIndex {
     /// Returns the server of a resource: the one that a qualified URI names, or else the only one that lists
     /// the URI or a template for it, or else the only one that can have resources, because not all are listed.
     pub(crate) fn find_resource(&self, uri: &str) -> ResourceLookup {
-        if let Some(qualified) = uri.strip_prefix(QUALIFIED_PREFIX) {
-            let found = qualified.split_once('/').and_then(|(label, upstream_name)| {
-                let server = self.servers.get(label)?.id.clone();
-                Some(ItemLocation { server, upstream_name: upstream_name.to_owned() })
-            });
-            return found.map_or(ResourceLookup::Missing, ResourceLookup::Found);
+        if let Some((label, upstream_name)) = parse_qualified(uri) {
+            return match self.servers.get(label) {
+                Some(server) => {
+                    ResourceLookup::Found(ItemLocation { server: server.id.clone(), upstream_name })
+                }
+                None => ResourceLookup::Missing,
+            };
         }
         let mut servers = claimants(&self.servers, &self.by_uri, uri);
         if servers.is_empty() {
@@ -269,7 +299,7 @@ impl ResourceIndex {
 
     fn qualified(&self, server: usize, uri: &str) -> String {
         let label = self.servers.get_index(server).map(|(label, _)| label.as_str()).unwrap_or_default();
-        format!("{QUALIFIED_PREFIX}{label}/{uri}")
+        qualified_uri(label, uri)
     }
 
     /// Compares two indexes: whether prompts are equal, and whether resources and templates are equal.
@@ -301,7 +331,7 @@ fn claimants(
     by_uri: &HashMap<String, Vec<usize>>,
     uri: &str,
 ) -> Vec<usize> {
-    if uri.starts_with(QUALIFIED_PREFIX) {
+    if parse_qualified(uri).is_some() {
         return Vec::new();
     }
     let listing = by_uri.get(uri).map_or(&[][..], Vec::as_slice);
@@ -311,6 +341,46 @@ fn claimants(
         has_it.then_some(at)
     };
     servers.values().enumerate().filter_map(claims).collect()
+}
+
+/// Names the view of a tool in the `_meta` of its result, for clients that have called it through another tool and so
+/// have not seen its definition. A view that the server names itself stays.
+pub(crate) fn with_view(result: RawJson, view: Option<&str>) -> RawJson {
+    let Some(uri) = view else { return result };
+    let meta = result.get("_meta").filter(RawJson::is_object).unwrap_or_else(RawJson::empty_object);
+    let ui = meta.get("ui").filter(RawJson::is_object).unwrap_or_else(RawJson::empty_object);
+    if ui.get("resourceUri").is_some() {
+        return result;
+    }
+    let uri = RawJson::of(uri);
+    let meta = meta.with("ui", &ui.with("resourceUri", &uri)).with(OLD_VIEW_KEY, &uri);
+    result.with("_meta", &meta)
+}
+
+/// Returns the URI that names a resource and its server.
+fn qualified_uri(label: &str, uri: &str) -> String {
+    match uri.strip_prefix(VIEW_SCHEME) {
+        Some(rest) => format!("{QUALIFIED_VIEW_PREFIX}{label}/{rest}"),
+        None => format!("{QUALIFIED_PREFIX}{label}/{uri}"),
+    }
+}
+
+/// Returns the label and the original URI of a qualified one. A URI with the prefix and no label has an empty label,
+/// which no server has.
+fn parse_qualified(uri: &str) -> Option<(&str, String)> {
+    if let Some(qualified) = uri.strip_prefix(QUALIFIED_VIEW_PREFIX) {
+        let (label, rest) = qualified.split_once('/').unwrap_or_default();
+        return Some((label, format!("{VIEW_SCHEME}{rest}")));
+    }
+    let (label, rest) = uri.strip_prefix(QUALIFIED_PREFIX)?.split_once('/').unwrap_or_default();
+    Some((label, rest.to_owned()))
+}
+
+/// Returns the URI of a tool's view.
+fn view_uri(definition: &RawJson) -> Option<String> {
+    let meta = definition.get(VIEW_PATH[0])?;
+    let uri = meta.at(&VIEW_PATH[1..]).or_else(|| meta.get(OLD_VIEW_KEY))?;
+    uri.text().map(Cow::into_owned)
 }
 
 impl IndexSection {
@@ -323,8 +393,8 @@ impl IndexSection {
             }
             let listed =
                 if name == upstream_name { item.clone() } else { item.with(key, &RawJson::of(&name)) };
-            self.by_name.insert(name.clone(), self.items.len());
-            self.items.push(IndexedItem { server: server.clone(), upstream_name, name, listed });
+            self.by_name.insert(name, self.items.len());
+            self.items.push(IndexedItem { server: server.clone(), upstream_name, listed });
         }
     }
 

@@ -19,7 +19,7 @@ use tokio::time;
 
 use crate::client_request::ClientRequest;
 use crate::profile::ActiveProfile;
-use crate::resource_index::{ItemLocation, ResourceIndex, ResourceLookup};
+use crate::resource_index::{ItemLocation, ResourceIndex, ResourceLookup, VIEW_SCHEME};
 use crate::result;
 use crate::server_subscribers::{ServerSubscribers, SubscribedResource};
 
@@ -169,6 +169,16 @@ impl ResourceService {
         let reply = reply.map_err(|error| with_revision_code(error, method, revision))?;
         subscription.into_iter().for_each(NewSubscription::keep);
         Ok(reply)
+    }
+
+    /// Returns the server of the view that a client reads; `None` if it reads another resource.
+    pub(crate) fn server_of_view(&self, params: &RawJson) -> Option<ServerId> {
+        let uri = params.get("uri")?;
+        let uri = uri.text().filter(|uri| uri.starts_with(VIEW_SCHEME))?;
+        match self.index().find_resource(&uri) {
+            ResourceLookup::Found(found) => Some(found.server),
+            ResourceLookup::Ambiguous(_) | ResourceLookup::Missing => None,
+        }
     }
 
     /// Records a session as a subscriber, if it is about to become one.

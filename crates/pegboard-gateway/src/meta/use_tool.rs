@@ -14,6 +14,7 @@ use serde_json::json;
 use super::MetaTool;
 use super::input::{InputProblems, echo};
 use crate::client_request::ClientRequest;
+use crate::resource_index::with_view;
 use crate::result;
 use crate::surface::ReplyFuture;
 
@@ -68,7 +69,12 @@ impl MetaTool for UseTool {
             Err(error) => return ready(Ok(address.error_result(&error).into())).boxed(),
         };
         request.label = Some(address.label(&request, &id));
-        async move { request.call(Call::new(id, arguments), move |call_result| address.render(call_result)).await }.boxed()
+        let view = request.profile.tool_view(&id);
+        let render = move |call_result: &CallResult| {
+            let result = address.render(call_result);
+            if call_result.result.is_ok() { with_view(result, view.as_deref()) } else { result }
+        };
+        async move { request.call(Call::new(id, arguments), render).await }.boxed()
     }
 }
 

@@ -23,6 +23,7 @@ use crate::catalogue_memo::CatalogueMemo;
 use crate::client_request::ClientRequest;
 use crate::meta;
 use crate::profile::ActiveProfile;
+use crate::resource_index::with_view;
 use crate::result;
 
 mod listing;
@@ -78,8 +79,12 @@ impl AgentSurface {
             None => format!("{}__{}", id.server, id.name).into(),
         });
         let arguments = tool_arguments(arguments, tool.map(|tool| &**tool));
+        let view = self.profile.tool_view(&id);
         let call = Call::new(id, CallArguments::from(arguments));
-        context::call(request, call, move |call_result| Ok(mode_call.render(call_result)))
+        context::call(request, call, move |call_result| {
+            let result = mode_call.render(call_result);
+            Ok(if call_result.result.is_ok() { with_view(result, view.as_deref()) } else { result })
+        })
     }
 
     /// Returns the tool with exactly this name.

@@ -38,7 +38,7 @@ impl FlatSurface {
     fn lists_catalogue(&self, snapshot: &Snapshot) -> bool {
         let view = self.profile.view();
         match view.naming {
-            Naming::Flat => !view.resource_index(snapshot).has_renamed(),
+            Naming::Flat => !view.resource_index(snapshot).has_renamed_views(),
             Naming::Transparent => false,
         }
     }

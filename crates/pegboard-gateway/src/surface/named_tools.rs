@@ -38,7 +38,7 @@ impl NamedTools {
         let index = profile.view().resource_index(snapshot);
         let mut by_plain_name = HashMap::new();
         let list = json_array(tools.iter().map(|tool| {
-            let listed = index.with_ui_resource_uri(&tool.id, tool.listed(view));
+            let listed = index.with_view_uri(&tool.id, tool.listed(view));
             let name = tool.id.name.as_str();
             if has_plain_name(tool) {
                 by_plain_name.insert(name.to_owned(), tool.id.clone());

@@ -388,11 +388,11 @@ async fn log_lines_outside_calls_respect_the_level_of_each_session() {
 }
 
 #[tokio::test]
-async fn ui_resource_uris_of_tools_match_the_resource_list() {
+async fn views_of_tools_have_the_uris_of_the_resource_list() {
     let chart_server = |name: &'static str| {
         let definition = json!({
             "name": "show", "inputSchema": {"type": "object"},
-            "_meta": {"ui": {"resourceUri": "ui://chart", "visibility": ["model"]}},
+            "_meta": {"ui": {"resourceUri": "ui://chart", "visibility": ["model"]}, "ui/resourceUri": "ui://chart"},
         });
         let server = ResourceServer::new(name, &["ui://chart"], &[]);
         let offer = server.local.offering().borrow().as_ref().clone();
@@ -415,16 +415,15 @@ async fn ui_resource_uris_of_tools_match_the_resource_list() {
             let list = ask(&client, "tools/list", json!({})).await.unwrap();
             let tools = list["tools"].as_array().unwrap().iter();
             let views: Vec<Value> =
-                tools.map(|tool| tool["_meta"]["ui"].clone()).filter(Value::is_object).collect();
-            let view = |uri: &str| json!({"resourceUri": uri, "visibility": ["model"]});
-            assert_eq!(
-                views,
-                [view("pegboard://a/ui://chart"), view("pegboard://b/ui://chart")],
-                "{profile}"
-            );
-            let read =
-                ask(&client, "resources/read", json!({"uri": "pegboard://b/ui://chart"})).await.unwrap();
-            assert_eq!(read["from"], "b");
+                tools.map(|tool| tool["_meta"].clone()).filter(Value::is_object).collect();
+            let view = |uri: &str| json!({"ui": {"resourceUri": uri, "visibility": ["model"]}, "ui/resourceUri": uri});
+            let uris = ["ui://pegboard/a/chart", "ui://pegboard/b/chart"];
+            assert_eq!(views, uris.map(view), "{profile}");
+            assert_eq!(names(&client, "resources/list", "resources", "uri").await, uris);
+            for (uri, server) in [(uris[1], "b"), ("pegboard://a/ui://chart", "a")] {
+                let read = ask(&client, "resources/read", json!({"uri": uri})).await.unwrap();
+                assert_eq!(read["from"], server);
+            }
             let extensions = &client.server().capabilities.to_value()["extensions"];
             assert_eq!(
                 extensions["io.modelcontextprotocol/ui"],
@@ -447,5 +446,73 @@ async fn an_unknown_resource_has_the_error_code_of_the_clients_era() {
             let refused = ask(&client, "resources/read", json!({"uri": uri})).await.unwrap_err();
             assert!(refused.starts_with(code), "{era:?} {uri} {refused}");
         }
+    }
+}
+
+/// A server with a view and two tools, of which one shows it.
+fn view_server(name: &'static str) -> ResourceServer {
+    let definition = json!({
+        "name": "show", "inputSchema": {"type": "object"}, "_meta": {"ui": {"resourceUri": "ui://chart"}},
+    });
+    let server = ResourceServer::new(name, &["ui://chart"], &[]);
+    let offer = server.local.offering().borrow().as_ref().clone();
+    let show = echo_tool(name, "show").with_definition(RawJson::from(definition));
+    server.local.replace(ServerOffering {
+        tools: vec![Arc::new(show), Arc::new(echo_tool(name, "refresh"))],
+        ..offer
+    });
+    server
+}
+
+#[tokio::test]
+async fn the_result_of_a_tool_called_through_another_names_its_view() {
+    let builder = Runtime::builder().toolbox("t", "");
+    let runtime =
+        builder.provide("a", view_server("a")).provide("b", view_server("b")).start().await.unwrap();
+    let gateway = gateway(&runtime, json!({"profiles": {"agents": {"expose": "agent"}}}));
+    let use_tool = |name: &str| json!({"tool": {"toolbox": "t", "server": "b", "name": name}});
+    for era in ERAS {
+        for (profile, tool, arguments, expected) in [
+            ("meta", "use_tool", use_tool("show"), json!("ui://pegboard/b/chart")),
+            ("meta", "use_tool", use_tool("refresh"), Value::Null),
+            ("agents", "b", json!({"mode": "show"}), json!("ui://pegboard/b/chart")),
+            ("agents", "b", json!({"mode": "refresh"}), Value::Null),
+            // The definition names it.
+            ("flat", "b__show", json!({}), Value::Null),
+        ] {
+            let (client, _) = connect(&gateway, Some(profile), era).await;
+            call(&client, "open_toolbox", json!({"toolbox": "t"})).await;
+            let result = call(&client, tool, arguments).await;
+            let meta = &result["_meta"];
+            assert_eq!(
+                (&meta["ui"]["resourceUri"], &meta["ui/resourceUri"]),
+                (&expected, &expected),
+                "{result}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_view_calls_the_tools_of_its_server_by_their_own_names() {
+    let builder = Runtime::builder().toolbox("t", "");
+    let runtime =
+        builder.provide("a", view_server("a")).provide("b", view_server("b")).start().await.unwrap();
+    let gateway = gateway(&runtime, json!({"profiles": {"plain": {"expose": "flat", "transparent": true}}}));
+    for profile in ["flat", "plain"] {
+        let (client, _) = connect(&gateway, Some(profile), Era::Session).await;
+        let refresh = async || crate::fixture::text(&call(&client, "refresh", json!({})).await);
+        assert!(refresh().await.starts_with("-32602: "), "no view is open");
+        ask(&client, "resources/read", json!({"uri": "ui://pegboard/b/chart"})).await.unwrap();
+        assert_eq!(refresh().await, "b/refresh {}");
+        // It is the view of this session only.
+        let (other, _) = connect(&gateway, Some(profile), Era::Session).await;
+        let refused = crate::fixture::text(&call(&other, "refresh", json!({})).await);
+        assert!(refused.starts_with("-32602: "), "{refused}");
+        // With the views of both servers open, the name is ambiguous again.
+        ask(&client, "resources/read", json!({"uri": "ui://pegboard/a/chart"})).await.unwrap();
+        assert!(refresh().await.starts_with("-32602: "));
+        // Names that mean a tool still mean it.
+        assert_eq!(crate::fixture::text(&call(&client, "a__refresh", json!({})).await), "a/refresh {}");
     }
 }
