@@ -13,6 +13,7 @@ pub mod agent;
 pub mod cache;
 pub mod gateway;
 pub mod mcp;
+pub mod messages;
 pub mod model;
 pub mod openapi;
 pub mod rest;

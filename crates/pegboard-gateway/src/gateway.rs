@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use pegboard_core::id::ToolboxName;
 use pegboard_core::owner::Owner;
 use pegboard_core::settings::gateway::{Expose, GatewaySettings, Profile};
+use pegboard_core::settings::messages::MessageLimits;
 use pegboard_runtime::Runtime;
 use pegboard_wire::server::ServiceServer;
 
@@ -54,6 +55,7 @@ struct GatewayState {
     default: Arc<ProfileService>,
     /// Services of the named profiles.
     named: ArcSwap<IndexMap<String, Arc<ProfileService>>>,
+    message_limits: MessageLimits,
 }
 
 /// The views of all profiles.
@@ -148,7 +150,13 @@ impl Gateway {
             Owner::local(),
             ProfileViews::from_settings(settings, &toolboxes)?,
             Arc::default(),
+            settings.message_limits,
         ))
+    }
+
+    /// Returns the limits of messages from clients.
+    pub(crate) fn message_limits(&self) -> MessageLimits {
+        self.0.message_limits
     }
 
     /// Returns the gateway of one principal. Its sessions, suspended calls, tasks, stored outputs, records and log
@@ -165,7 +173,8 @@ impl Gateway {
         let named = named.iter().map(|(name, service)| (name.clone(), ProfileView::clone(&service.view())));
         let views =
             ProfileViews { default: ProfileView::clone(&self.0.default.view()), named: named.collect() };
-        let new = Self::with_views(&self.0.runtime, owner, views, Arc::clone(&self.0.subscribers));
+        let subscribers = Arc::clone(&self.0.subscribers);
+        let new = Self::with_views(&self.0.runtime, owner, views, subscribers, self.0.message_limits);
         by_principal.push(new.clone());
         new
     }
@@ -175,6 +184,7 @@ impl Gateway {
         owner: Owner,
         views: ProfileViews,
         subscribers: Arc<ServerSubscribers>,
+        message_limits: MessageLimits,
     ) -> Self {
         let ProfileViews { default, named } = views;
         let service = |name: &str, view| {
@@ -196,6 +206,7 @@ impl Gateway {
             by_principal: Mutex::default(),
             default,
             named: ArcSwap::from_pointee(named),
+            message_limits,
         }))
     }
 

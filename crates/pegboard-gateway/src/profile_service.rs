@@ -158,7 +158,7 @@ impl ProfileService {
             if let Some(settled) = settled {
                 settled.await;
             }
-            let ttl = if follows && has_pending_servers(&profile) { Duration::ZERO } else { LIST_TTL };
+            let ttl = list_ttl(&profile, follows);
             // Loaded before the list is made, so that the list of a snapshot is never older than it.
             let snapshot = profile.runtime.catalogue();
             let request = ListRequest { caller: &caller, era };
@@ -249,7 +249,7 @@ impl ProfileService {
         async move {
             settled.await;
             wait_for_complete_listings(&profile).await;
-            let ttl = if has_pending_servers(&profile) { Duration::ZERO } else { LIST_TTL };
+            let ttl = list_ttl(&profile, true);
             let (view, snapshot) = (profile.view(), profile.runtime.catalogue());
             let index = view.resource_index(&snapshot);
             let toolboxes = index.open_toolboxes(&caller);
@@ -339,6 +339,12 @@ impl McpService for ProfileService {
         self.warmup.settled_for_handshake(&self.profile, client, revision.era()).boxed()
     }
 
+    /// As for lists: the instructions and extensions of servers are part of it.
+    fn description_ttl(&self, client: &ClientDescription) -> Duration {
+        let follows = self.surfaces().for_client(client).follows_catalogue();
+        list_ttl(&self.profile, follows)
+    }
+
     fn extra_meta(&self, client: &ClientDescription) -> Option<RawJson> {
         let choice = self.surfaces().choice(client)?;
         tracing::info!(expose = choice.expose.as_str(), why = choice.reason, "Chose a surface for a client.");
@@ -421,6 +427,11 @@ impl McpService for ProfileService {
         // A schema with unusable annotations requires no headers.
         header_parameters(schema.as_ref()).unwrap_or_default()
     }
+}
+
+/// Returns the time for which a client may keep a list: none while it may change because servers are starting.
+fn list_ttl(profile: &ActiveProfile, follows_catalogue: bool) -> Duration {
+    if follows_catalogue && has_pending_servers(profile) { Duration::ZERO } else { LIST_TTL }
 }
 
 /// Rejects a cursor: lists have one page, so none was ever given out.

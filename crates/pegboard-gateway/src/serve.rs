@@ -10,6 +10,7 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, any_service};
 use parking_lot::Mutex;
+use pegboard_core::settings::messages::MessageLimits;
 use pegboard_wire::http::server::{
     DirectRoutes, HttpApplication, HttpServerEndpoint, HttpServerOptions, ServedConnection,
     check_host_and_origin,
@@ -60,7 +61,9 @@ where
     W: AsyncWrite + Send + Unpin + 'static,
 {
     let server = gateway.server(profile)?;
-    let (transport, pump) = line_transport(reader, writer, InputLimits::server());
+    let MessageLimits { max_bytes, max_depth } = gateway.message_limits();
+    let limits = InputLimits { max_bytes, max_depth, ..InputLimits::server() };
+    let (transport, pump) = line_transport(reader, writer, limits);
     server.serve(transport).await;
     // Flush pending output.
     let _ = pump.await;

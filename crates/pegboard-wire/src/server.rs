@@ -50,6 +50,11 @@ pub trait McpService: Send + Sync + 'static {
         ready(()).boxed()
     }
 
+    /// Returns the time for which a client may keep the description of the service.
+    fn description_ttl(&self, _client: &ClientDescription) -> Duration {
+        Duration::ZERO
+    }
+
     /// Returns extra `_meta` of the handshake answer for a client.
     fn extra_meta(&self, _client: &ClientDescription) -> Option<RawJson> {
         None

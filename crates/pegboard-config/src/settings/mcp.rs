@@ -10,6 +10,7 @@ use pegboard_core::settings::mcp::{
     EraChoice, HealthProbe, McpTarget, RemoteEndpoint, ResolvedMcpServer, RestartPolicy, Secret,
     ServerProgram,
 };
+use pegboard_core::settings::messages::MessageLimits;
 use pegboard_core::settings::{CacheScope, ServerSettings, StartRule};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -75,6 +76,8 @@ pub struct McpServerSettings {
     pub idle_stop: Option<HumanDuration>,
     /// Interval of health probes while idle; one minute by default, 0 for never.
     pub health_interval: Option<HumanDuration>,
+    /// Limits of messages from the server.
+    pub message_limits: MessageLimits,
 }
 
 impl McpServerSettings {
@@ -101,6 +104,7 @@ impl McpServerSettings {
                 None => Some(ResolvedMcpServer::HEALTH_INTERVAL),
                 given => non_zero(given),
             },
+            message_limits: self.message_limits,
             restart: match tools.start {
                 Some(StartRule::Lazy) => RestartPolicy::OnDemand,
                 Some(StartRule::Eager) | None => RestartPolicy::Immediate,

@@ -21,7 +21,7 @@ use crate::variables::read_limited;
 /// Toolbox of the sections at the root.
 const DEFAULT_TOOLBOX: &str = "default";
 /// Settings of entries that do not affect what is started or where requests go.
-const HARMLESS_SETTINGS: [&str; 18] = [
+const HARMLESS_SETTINGS: [&str; 19] = [
     "description",
     "disabled",
     "enabled",
@@ -33,6 +33,7 @@ const HARMLESS_SETTINGS: [&str; 18] = [
     "include",
     "includeMethods",
     "maxBytes",
+    "messageLimits",
     "pagination",
     "rename",
     "retry",

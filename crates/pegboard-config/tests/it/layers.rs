@@ -480,6 +480,8 @@ fn every_setting_has_a_source() {
     pinned = ["a","b"]    pegboard.yaml:4:9
     transparent = false    built-in
     corrections = false    built-in
+    messageLimits.maxBytes = 16777216    built-in
+    messageLimits.maxDepth = 128    built-in
     "#);
 }
 

@@ -14,7 +14,7 @@ const BEGIN: &str = "<!-- from the schema: begin -->\n";
 const END: &str = "<!-- from the schema: end -->";
 
 /// The tables: title, definitions, and introduction.
-const TABLES: [(&str, &str, &str); 19] = [
+const TABLES: [(&str, &str, &str); 20] = [
     ("At the root", "", "Global settings and sections."),
     ("toolboxes.NAME", "Toolbox", ""),
     (
@@ -45,6 +45,11 @@ const TABLES: [(&str, &str, &str); 19] = [
     ("progress", "ProgressRule", ""),
     ("toolOutput", "OutputSettings", ""),
     ("profiles.NAME", "Profile", ""),
+    (
+        "messageLimits",
+        "MessageLimits",
+        "A server has limits of its own, `mcpServers.NAME.messageLimits`. What exceeds a limit is refused, and the error says so.",
+    ),
     ("cache", "Cache", "Read at startup."),
     ("telemetry", "Telemetry", "Read at startup. See [telemetry](telemetry.md)."),
     ("telemetry.traces", "TracesSettings", ""),

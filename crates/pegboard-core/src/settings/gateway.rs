@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::id::ToolboxName;
+use crate::settings::messages::MessageLimits;
 
 /// Presentation of tools to clients that do not select a profile.
 ///
@@ -38,6 +39,8 @@ pub struct GatewaySettings {
     /// Origins of web pages that may use the gateway: `https://app.example.com`, `http://localhost:3000`. They take
     /// effect when the gateway starts.
     pub allowed_origins: Vec<String>,
+    /// Limits of messages from clients. They take effect when the gateway starts.
+    pub message_limits: MessageLimits,
     /// Toolboxes that request to be listed in full where others are behind the meta tools.
     #[serde(skip)]
     pub listed: BTreeSet<ToolboxName>,

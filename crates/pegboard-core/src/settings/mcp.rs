@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 use crate::fingerprint::Fingerprint;
 use crate::id::ServerName;
 use crate::provider::TransportKind;
+use crate::settings::messages::MessageLimits;
 
 /// Reason why server settings are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -91,6 +92,8 @@ pub struct ResolvedMcpServer {
     pub health_interval: Option<Duration>,
     /// Restart policy after a failure while idle.
     pub restart: RestartPolicy,
+    /// Limits of its messages.
+    pub message_limits: MessageLimits,
 }
 
 impl ResolvedMcpServer {
@@ -113,6 +116,7 @@ impl ResolvedMcpServer {
             idle_stop: None,
             health_interval: Some(Self::HEALTH_INTERVAL),
             restart: RestartPolicy::default(),
+            message_limits: MessageLimits::default(),
         }
     }
 

@@ -113,3 +113,13 @@ async fn a_stateless_client_learns_which_capability_a_call_needs() {
         assert_eq!(result["isError"], json!(true), "{result}");
     }
 }
+
+#[tokio::test]
+async fn a_client_may_keep_the_description_while_nothing_changes() {
+    let gateway = gateway(&runtime().await, json!({}));
+    for profile in ["flat", "meta"] {
+        let (client, _) = connect(&gateway, Some(profile), Era::Stateless).await;
+        let described = client.call("server/discover", None).await.unwrap().to_value();
+        assert_eq!((&described["ttlMs"], &described["cacheScope"]), (&json!(60_000), &json!("private")));
+    }
+}

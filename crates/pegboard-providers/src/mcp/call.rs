@@ -432,7 +432,10 @@ impl ServerHandle {
                     return CallError::ServerUnavailable { reason };
                 }
                 live.in_flight().request_probe();
-                let note = if call.method == CALL_METHOD { ". The tool may have run" } else { "" };
+                // Nothing has run after a refused connection.
+                let is_refused = matches!(error, TransportError::Unreachable { .. });
+                let note =
+                    if call.method == CALL_METHOD && !is_refused { ". The tool may have run" } else { "" };
                 let problem = match &error {
                     // It has answered, so it has not gone away.
                     TransportError::Protocol { what } => format!("sent an invalid response: {what}"),

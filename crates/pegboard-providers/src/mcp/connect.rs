@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use pegboard_core::server_log::ServerLog;
+use pegboard_core::settings::messages::MessageLimits;
 use pegboard_wire::InboundHandler;
 use pegboard_wire::client::{self, ClientOptions, Era, McpClient};
-use pegboard_wire::transport::{TransportError, TransportHandle};
+use pegboard_wire::transport::{InputLimits, TransportError, TransportHandle};
 
 /// Establishes connections to one server: a child process, a URL or a byte stream.
 ///
@@ -45,12 +46,20 @@ pub struct HandshakeOptions {
     pub options: ClientOptions,
     /// Log for the server's output outside the protocol.
     pub log: ServerLog,
+    /// Limits of messages from the server.
+    pub message_limits: MessageLimits,
 }
 
 impl HandshakeOptions {
     /// Performs the handshake over a transport.
     pub async fn connect_over(self, transport: TransportHandle) -> Result<McpClient, ConnectorError> {
         Ok(McpClient::connect(transport, self.receiver, self.options).await?)
+    }
+
+    /// Returns the limits of input from the server.
+    pub fn input_limits(&self) -> InputLimits {
+        let MessageLimits { max_bytes, max_depth } = self.message_limits;
+        InputLimits { max_bytes, max_depth, ..InputLimits::client() }
     }
 
     /// Returns the options with a known era.

@@ -4,7 +4,7 @@ use std::io;
 
 use futures_util::future::{BoxFuture, FutureExt};
 use pegboard_wire::stdio::line_transport;
-use pegboard_wire::transport::{InputLimits, TransportError};
+use pegboard_wire::transport::TransportError;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::connect::{Connector, ConnectorError, EstablishedConnection, HandshakeOptions};
@@ -53,7 +53,7 @@ where
         async move {
             let (reader, writer) = streams.await.map_err(TransportError::failed)?;
             // The pump task ends with the transport.
-            let (transport, _pump) = line_transport(reader, writer, InputLimits::client());
+            let (transport, _pump) = line_transport(reader, writer, handshake.input_limits());
             Ok(handshake.connect_over(transport).await?.into())
         }
         .boxed()

@@ -104,10 +104,11 @@ fn pool_key(settings: &ResolvedMcpServer) -> String {
         idle_stop,
         health_interval,
         restart,
+        message_limits,
     } = settings;
     let fingerprint = settings.fingerprint();
     // The name is the only free text in it, and it contains no space.
     format!(
-        "{name} {fingerprint} {is_shared} {era:?} {health_probe:?} {start_timeout:?} {idle_stop:?} {health_interval:?} {restart:?}"
+        "{name} {fingerprint} {is_shared} {era:?} {health_probe:?} {start_timeout:?} {idle_stop:?} {health_interval:?} {restart:?} {message_limits:?}"
     )
 }

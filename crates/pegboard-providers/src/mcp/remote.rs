@@ -8,12 +8,13 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use pegboard_wire::client::Era;
 use pegboard_wire::http::client::{HttpOptions, LazyHttpClient, connect};
 use pegboard_wire::http::legacy_client;
-use pegboard_wire::transport::{InputLimits, TransportError};
+use pegboard_wire::transport::TransportError;
 use pegboard_wire::{client, websocket};
 use reqwest::Url;
 
 use super::connect::{Connector, ConnectorError, EstablishedConnection, HandshakeOptions};
 use pegboard_core::settings::mcp::{InvalidMcpServer, RemoteEndpoint};
+use pegboard_core::settings::messages::MessageLimits;
 
 /// Time limit for establishing a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -58,8 +59,9 @@ impl HttpConnector {
             self.is_legacy.store(connected.is_ok(), Ordering::Relaxed);
             return connected;
         }
+        let http_options = limited(&self.options, handshake.message_limits);
         let HandshakeOptions { receiver, options, .. } = handshake.clone();
-        match client::McpClient::connect(connect(self.options.clone())?, receiver, options).await {
+        match client::McpClient::connect(connect(http_options)?, receiver, options).await {
             Err(client::HandshakeError::Transport(TransportError::Status {
                 status: 400 | 404 | 405,
                 ..
@@ -147,7 +149,7 @@ impl Connector for WebSocketConnector {
     ) -> BoxFuture<'_, Result<EstablishedConnection, ConnectorError>> {
         async move {
             let transport =
-                websocket::client::connect(&self.url, self.headers.clone(), InputLimits::client()).await?;
+                websocket::client::connect(&self.url, self.headers.clone(), handshake.input_limits()).await?;
             Ok(handshake.connect_over(transport).await?.into())
         }
         .boxed()
@@ -158,8 +160,13 @@ async fn connect_legacy(
     options: &HttpOptions,
     handshake: HandshakeOptions,
 ) -> Result<EstablishedConnection, ConnectorError> {
-    let transport = legacy_client::connect(options.clone())?;
+    let transport = legacy_client::connect(limited(options, handshake.message_limits))?;
     Ok(handshake.with_era(Era::Session).connect_over(transport).await?.into())
+}
+
+/// Returns the options with limits of messages from the server.
+fn limited(options: &HttpOptions, limits: MessageLimits) -> HttpOptions {
+    HttpOptions { max_body: limits.max_bytes, max_depth: limits.max_depth, ..options.clone() }
 }
 
 fn http_options(

@@ -9,7 +9,6 @@ use parking_lot::Mutex;
 use pegboard_core::settings::mcp::ServerProgram;
 use pegboard_wire::client::{self, McpClient};
 use pegboard_wire::stdio::line_transport;
-use pegboard_wire::transport::InputLimits;
 use tokio::time;
 
 use super::connect::{Backend, Connector, ConnectorError, EstablishedConnection, HandshakeOptions};
@@ -79,7 +78,7 @@ impl StdioConnector {
         }));
         let mut backend = ProcessBackend(process);
         // The pump task ends with the transport.
-        let (transport, _pump) = line_transport(stdout, stdin, InputLimits::client());
+        let (transport, _pump) = line_transport(stdout, stdin, handshake.input_limits());
         let HandshakeOptions { receiver, options, .. } = handshake;
         let handshaken = tokio::select! {
             handshaken = McpClient::connect(transport, receiver, options) => handshaken,

@@ -158,10 +158,14 @@ impl ServerSupervisor {
         &mut self,
         in_flight: &InFlightCalls,
     ) -> Result<(EstablishedConnection, FetchedList), StartFailure> {
-        let ResolvedMcpServer { name, start_timeout, .. } = &self.handle.settings;
+        let ResolvedMcpServer { name, start_timeout, message_limits, .. } = &self.handle.settings;
         let log = self.handle.updates.log().clone();
-        let handshake =
-            HandshakeOptions { receiver: Arc::new(in_flight.clone()), options: self.options(), log };
+        let handshake = HandshakeOptions {
+            receiver: Arc::new(in_flight.clone()),
+            options: self.options(),
+            log,
+            message_limits: *message_limits,
+        };
         let connecting = async {
             let connected = self.connector.connect(handshake).await?;
             let tools = self.listing.read_tools(&connected.client).await;

@@ -50,7 +50,8 @@ pub(crate) async fn call(
         "server/discover" => {
             server.service.prepare(request_meta.revision, &request_meta.client).await;
             let description = describe();
-            let mut discovered = discover_result(&description);
+            let ttl = server.service.description_ttl(&request_meta.client);
+            let mut discovered = discover_result(&description).with("ttlMs", &RawJson::of(&ttl.as_millis()));
             if let Some(extra_meta) = server.service.extra_meta(&request_meta.client) {
                 discovered = discovered.with("_meta", &extra_meta);
             }

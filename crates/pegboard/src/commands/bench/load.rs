@@ -20,6 +20,7 @@ use pegboard::wire::client::{ClientOptions, McpClient};
 use pegboard::wire::http::client::{HttpOptions, connect};
 use pegboard::wire::{Id, InboundHandler, InboundRequest, Notification, RpcError};
 use pegboard_core::server_log::ServerLog;
+use pegboard_core::settings::messages::MessageLimits;
 use serde_json::json;
 use tokio::sync::oneshot;
 use tokio::time::{self, Instant};
@@ -177,6 +178,7 @@ impl LoadRun {
             receiver: Arc::new(RejectingReceiver),
             options: client_options(self.plan.call_timeout),
             log: ServerLog::default(),
+            message_limits: MessageLimits::default(),
         };
         let unavailable = |why: String| {
             CliError::from_kind(ErrorKind::ServerUnavailable, format!("cannot connect to the server: {why}"))

@@ -129,6 +129,8 @@ pub(crate) fn server_options(address: SocketAddr, settings: &GatewaySettings) ->
     });
     options.allows_addresses = !address.ip().is_loopback();
     options.allowed_origins.clone_from(&settings.allowed_origins);
+    options.max_body = settings.message_limits.max_bytes;
+    options.max_depth = settings.message_limits.max_depth;
     options
 }
 
