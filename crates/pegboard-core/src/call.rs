@@ -23,6 +23,7 @@ use crate::handler;
 use crate::id::{ServerName, ToolId};
 use crate::model::OutputReader;
 use crate::output::Output;
+use crate::owner::Owner;
 use crate::recorder::{AgentRecorder, NoopRecorder};
 use crate::store::OutputHandle;
 use crate::trace::TraceParent;
@@ -54,6 +55,11 @@ pub trait Invoker: Send + Sync {
 
     /// Returns the extensions of the session that the calls belong to, if there is a persistent one.
     fn extensions(&self) -> Option<&Extensions> {
+        None
+    }
+
+    /// Returns the principal that the calls are made for, if it is known.
+    fn owner(&self) -> Option<&Owner> {
         None
     }
 

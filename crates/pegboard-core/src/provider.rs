@@ -279,6 +279,8 @@ pub struct ProcessInfo {
     pub n_restarts: Option<u64>,
     /// Duration of the last successful start.
     pub started_in: Option<Duration>,
+    /// Number of running instances besides the shared one: in another protocol era, or dedicated to sessions.
+    pub n_further_instances: Option<u64>,
 }
 
 /// Transport of a server connection.

@@ -48,6 +48,7 @@ mod in_flight;
 mod instance_group;
 mod instances;
 mod instructions;
+mod isolation;
 mod list;
 mod listen;
 mod listing;
@@ -285,9 +286,14 @@ impl Provider for McpServer {
         self.shared.handle.state()
     }
 
-    /// Returns the information of the shared instance, not that of dedicated ones.
+    /// Returns the information of the shared instance, and the number of others.
     fn process_info(&self) -> ProcessInfo {
-        ProcessInfo { pid: self.shared.connector.pid(), ..self.shared.handle.process_info() }
+        let n_further = u64::try_from(self.shared.instances.n_further()).unwrap_or(u64::MAX);
+        ProcessInfo {
+            pid: self.shared.connector.pid(),
+            n_further_instances: Some(n_further).filter(|n_further| *n_further > 0),
+            ..self.shared.handle.process_info()
+        }
     }
 
     fn open(&self) -> BoxFuture<'_, Result<(), CallError>> {

@@ -34,12 +34,13 @@ fn server_json(status: &ServerStatus) -> Value {
         "state": state_name(&status.state),
         "tools": status.n_tools,
     });
-    let ProcessInfo { transport, pid, n_restarts, started_in } = status.process_info;
+    let ProcessInfo { transport, pid, n_restarts, started_in, n_further_instances } = status.process_info;
     let details = [
         ("transport", transport.map(|transport| transport.as_str().into())),
         ("pid", pid.map(Value::from)),
         ("restarts", n_restarts.map(Value::from)),
         ("startedInMs", started_in.map(|time| duration_millis(time).into())),
+        ("furtherInstances", n_further_instances.map(Value::from)),
     ];
     for (name, value) in details {
         if let Some(value) = value {

@@ -16,6 +16,7 @@ use pegboard_core::extensions::Extensions;
 use pegboard_core::handler::Handler;
 use pegboard_core::model::{OutputReader, ToolSpec};
 use pegboard_core::output::Output;
+use pegboard_core::owner::Owner;
 use pegboard_core::recorder::AgentRecorder;
 use pegboard_json::RawJson;
 
@@ -289,6 +290,10 @@ impl Invoker for ScopedInvoker {
 
     fn extensions(&self) -> Option<&Extensions> {
         self.inner.extensions()
+    }
+
+    fn owner(&self) -> Option<&Owner> {
+        self.inner.owner()
     }
 
     fn recorder(&self) -> &dyn AgentRecorder {

@@ -1,7 +1,7 @@
 //! The state of a server that its supervisor, its calls and its owner share.
 
 use std::borrow::Cow;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::backoff::CIRCUIT_OPEN_THRESHOLD;
 use super::eras::ServerEras;
 use super::in_flight::InFlightCalls;
+use super::isolation::UserIsolation;
 use super::subscriptions::ServerSubscriptions;
 use super::updates::ServerUpdates;
 use pegboard_core::settings::mcp::ResolvedMcpServer;
@@ -39,8 +40,10 @@ pub(super) struct ServerHandle {
     n_waiters: AtomicUsize,
     /// Eras of the server.
     pub(super) eras: ServerEras,
-    /// The server has sent requests that do not name the call they belong to.
-    pub(super) sends_ambiguous_requests: Arc<AtomicBool>,
+    /// Isolation of the users of the server.
+    pub(super) isolation: Arc<UserIsolation>,
+    /// Time without calls after which the instance is stopped, until the next call.
+    idle_limit: watch::Sender<Option<Duration>>,
     /// Subscriptions and log level, which outlive single requests.
     pub(super) subscriptions: ServerSubscriptions,
     /// Publishes messages of the server that belong to no call.
@@ -219,12 +222,13 @@ impl ServerHandle {
                 ..ProcessInfo::default()
             }),
             eras: ServerEras::new(settings.era, Era::Stateless),
+            isolation: Arc::default(),
+            idle_limit: watch::Sender::new(settings.idle_stop),
             settings,
             phase: watch::Sender::new(ServerPhase::Idle),
             state: watch::Sender::new(ServerState::Idle),
             demand: Notify::new(),
             n_waiters: AtomicUsize::new(0),
-            sends_ambiguous_requests: Arc::default(),
             stop: CancellationToken::new(),
             ended: CancellationToken::new(),
         }
@@ -241,8 +245,19 @@ impl ServerHandle {
         Self {
             updates: self.updates.clone(),
             eras: self.eras.for_instance(era),
+            isolation: Arc::clone(&self.isolation),
             ..Self::new(self.settings.clone(), self.principals.clone())
         }
+    }
+
+    /// Sets the time without calls after which the instance is stopped.
+    pub(super) fn set_idle_limit(&self, limit: Option<Duration>) {
+        self.idle_limit.send_replace(limit);
+    }
+
+    /// Returns a receiver of the time without calls after which the instance is stopped.
+    pub(super) fn idle_limit(&self) -> watch::Receiver<Option<Duration>> {
+        self.idle_limit.subscribe()
     }
 
     pub(super) fn state(&self) -> watch::Receiver<ServerState> {

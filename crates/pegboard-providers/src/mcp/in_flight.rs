@@ -3,7 +3,6 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use foldhash::HashMap;
@@ -13,6 +12,8 @@ use pegboard_core::call::CallContext;
 use pegboard_core::client::{AskError, Client, InputRequest, InputRequests, Notice, ProgressUpdate};
 use pegboard_core::error::ProtocolError;
 use pegboard_core::extensions::Extensions;
+use pegboard_core::id::ServerName;
+use pegboard_core::owner::Owner;
 use pegboard_core::provider::ProviderUpdate;
 use pegboard_json::RawJson;
 use pegboard_wire::era::meta;
@@ -21,6 +22,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{self, Instant};
 use tokio_util::sync::CancellationToken;
 
+use super::isolation::UserIsolation;
 use super::list::ListKind;
 use super::updates::ServerUpdates;
 
@@ -30,10 +32,6 @@ pub(super) const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
 /// Time limit for finding the call that a server request names: the request can overtake the registration of
 /// the call's id.
 const CALL_LOOKUP_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Warning about a server with requests that cannot be attributed to a caller.
-pub(super) const AMBIGUOUS_REQUESTS_WARNING: &str = "the server sends requests that do not name the call they belong to, so \
-                                                     each session gets a dedicated instance";
 
 /// In-flight calls of one connection. Clones share them.
 #[derive(Clone)]
@@ -51,8 +49,8 @@ struct InFlightState {
     /// Version of the subscriptions that the server knows.
     subscribed_version: watch::Sender<u64>,
     probe_request: Notify,
-    ambiguous_request: Notify,
-    sends_ambiguous_requests: Arc<AtomicBool>,
+    isolation: Arc<UserIsolation>,
+    server: ServerName,
 }
 
 /// In-flight calls by a local key.
@@ -70,14 +68,39 @@ struct InFlightCall {
     key: u64,
     kind: InFlightKind,
     client: Option<Arc<dyn Client>>,
-    /// Session of the caller, if it has one.
-    session: Option<Extensions>,
+    user: CallUser,
     /// Id of the request, once known.
     id: Option<Id>,
     /// Id of the task that the server created for the call.
     task: Option<String>,
     /// Signals of the call, created when one is first awaited.
     signals: Option<Arc<CallSignals>>,
+}
+
+/// The user that makes a call.
+#[derive(Clone)]
+enum CallUser {
+    Session(Extensions),
+    /// A principal that calls without a session.
+    Principal(Option<Owner>),
+}
+
+impl CallUser {
+    fn of(context: &CallContext) -> Self {
+        let tools = context.tools.as_ref();
+        match tools.and_then(|tools| tools.extensions()) {
+            Some(session) => Self::Session(session.clone()),
+            None => Self::Principal(tools.and_then(|tools| tools.owner()).cloned()),
+        }
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Session(one), Self::Session(other)) => one.is_same(other),
+            (Self::Principal(one), Self::Principal(other)) => one.is_some() && one == other,
+            (Self::Session(_), Self::Principal(_)) | (Self::Principal(_), Self::Session(_)) => false,
+        }
+    }
 }
 
 /// Signals of a call in flight.
@@ -162,9 +185,8 @@ enum CallMatch {
 }
 
 impl InFlightCalls {
-    /// Creates the table of a connection. `sends_ambiguous_requests` is set when the server sends a request
-    /// that names no call.
-    pub(super) fn new(sends_ambiguous_requests: Arc<AtomicBool>, updates: ServerUpdates) -> Self {
+    /// Creates the table of a connection to a server.
+    pub(super) fn new(server: ServerName, isolation: Arc<UserIsolation>, updates: ServerUpdates) -> Self {
         Self(Arc::new(InFlightState {
             calls: Mutex::new(InFlightTable {
                 next: 0,
@@ -178,28 +200,27 @@ impl InFlightCalls {
             acknowledged: watch::Sender::default(),
             subscribed_version: watch::Sender::default(),
             probe_request: Notify::new(),
-            ambiguous_request: Notify::new(),
-            sends_ambiguous_requests,
+            isolation,
+            server,
         }))
     }
 
     /// Registers a call; `None` if the connection accepts no more.
     pub(super) fn track_call(&self, context: &CallContext) -> Option<InFlightGuard> {
-        let session = context.tools.as_ref().and_then(|tools| tools.extensions()).cloned();
-        self.insert(InFlightKind::Call, context.client.clone(), session)
+        self.insert(InFlightKind::Call, context.client.clone(), CallUser::of(context))
     }
 
     /// Registers an entry that keeps the connection from being idle; `None` if the connection accepts no
     /// more.
     pub(super) fn keep_alive(&self) -> Option<InFlightGuard> {
-        self.insert(InFlightKind::KeepAlive, None, None)
+        self.insert(InFlightKind::KeepAlive, None, CallUser::Principal(None))
     }
 
     fn insert(
         &self,
         kind: InFlightKind,
         client: Option<Arc<dyn Client>>,
-        session: Option<Extensions>,
+        user: CallUser,
     ) -> Option<InFlightGuard> {
         let mut calls = self.0.calls.lock();
         if calls.is_closed {
@@ -207,7 +228,7 @@ impl InFlightCalls {
         }
         let key = calls.next;
         calls.next += 1;
-        let call = InFlightCall { key, kind, client, session, id: None, task: None, signals: None };
+        let call = InFlightCall { key, kind, client, user, id: None, task: None, signals: None };
         calls.entries.insert(key, call);
         Some(InFlightGuard { in_flight: self.clone(), key })
     }
@@ -224,7 +245,8 @@ impl InFlightCalls {
 
     /// Returns `true` while a call of another session is in flight.
     pub(super) fn is_busy_for_others(&self, session: &Extensions) -> bool {
-        let is_own = |call: &InFlightCall| call.session.as_ref().is_some_and(|of| of.is_same(session));
+        let is_own =
+            |call: &InFlightCall| matches!(&call.user, CallUser::Session(own) if own.is_same(session));
         self.0.calls.lock().active_calls().any(|call| !is_own(call))
     }
 
@@ -343,16 +365,6 @@ impl InFlightCalls {
         self.0.probe_request.notified().await;
     }
 
-    /// Waits for the first request that names no call.
-    pub(super) async fn ambiguous_request(&self) {
-        self.0.ambiguous_request.notified().await;
-    }
-
-    /// Returns `true` if the server has sent a request that names no call.
-    pub(super) fn sends_ambiguous_requests(&self) -> bool {
-        self.0.sends_ambiguous_requests.load(Ordering::Relaxed)
-    }
-
     /// Finds the call that a message belongs to, given the request it is related to, if any.
     fn match_call(&self, related: Option<&Id>) -> CallMatch {
         let calls = self.0.calls.lock();
@@ -361,13 +373,17 @@ impl InFlightCalls {
             let call = calls.active_calls().find(|call| call.id.as_ref() == related);
             return call.cloned().map_or(CallMatch::None, CallMatch::One);
         }
+        let Some(latest) = calls.active_calls().max_by_key(|call| call.key) else { return CallMatch::None };
         // A caller without a client may be the one that is meant.
-        let mut active_calls = calls.active_calls();
-        match (active_calls.next(), active_calls.next()) {
-            (None, _) => CallMatch::None,
-            (Some(only), None) => CallMatch::One(only.clone()),
-            (Some(_), Some(_)) => CallMatch::Ambiguous,
+        let is_other = |call: &InFlightCall| {
+            call.key != latest.key
+                && (!call.user.is_same(&latest.user) || call.client.is_some() != latest.client.is_some())
+        };
+        if calls.active_calls().any(is_other) {
+            return CallMatch::Ambiguous;
         }
+        // Each call reaches the client. One that has just started is the likeliest to ask.
+        CallMatch::One(latest.clone())
     }
 
     /// Waits briefly until the call with this request id is registered.
@@ -415,8 +431,8 @@ impl InFlightCalls {
         }
         self.wait_for_request_id(related.as_ref()).await;
         let is_roots = &*request.method == "roots/list";
-        if related.is_none() && !is_roots && !self.0.sends_ambiguous_requests.swap(true, Ordering::Relaxed) {
-            self.0.ambiguous_request.notify_one();
+        if related.is_none() && !is_roots {
+            self.0.isolation.require();
         }
         let matched = self.match_call(related.as_ref());
         // Servers also request roots on their own account. That must not suspend a call.
@@ -430,7 +446,12 @@ impl InFlightCalls {
             CallMatch::One(call) if call.client.is_some() => self.forward_to_caller(&call, request).await,
             CallMatch::One(_) | CallMatch::None if is_roots => Ok(empty_roots()),
             CallMatch::One(_) | CallMatch::None => Err(unanswered("it belongs to no call in flight")),
-            CallMatch::Ambiguous => Err(unanswered("several calls are in flight and it does not name one")),
+            CallMatch::Ambiguous => {
+                self.0.isolation.report_split(&self.0.server);
+                Err(unanswered(
+                    "calls of several clients are in flight and it does not name one; set `shared: false` for the server",
+                ))
+            }
         }
     }
 }
@@ -552,7 +573,6 @@ pub(super) fn notify_caller(client: &dyn Client, notification: Notification) {
 #[cfg(test)]
 mod tests {
     use pegboard_core::client::InputResponses;
-    use pegboard_core::id::ServerName;
     use pegboard_core::settings::mcp::{McpTarget, ResolvedMcpServer};
 
     use super::*;
@@ -588,7 +608,8 @@ mod tests {
     #[test]
     fn a_message_about_an_ended_call_goes_to_no_other_call() {
         let settings = ResolvedMcpServer::new(ServerName::new("test").unwrap(), McpTarget::Embedded);
-        let in_flight = InFlightCalls::new(Arc::default(), ServerUpdates::new(&settings));
+        let updates = ServerUpdates::new(&settings);
+        let in_flight = InFlightCalls::new(settings.name, Arc::default(), updates);
         let context = CallContext::default();
         let (first, second) =
             (in_flight.track_call(&context).unwrap(), in_flight.track_call(&context).unwrap());

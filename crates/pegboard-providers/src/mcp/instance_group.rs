@@ -1,15 +1,17 @@
 //! Instances of a server for the clients of one era: one that they share, and dedicated ones.
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use pegboard_core::call::CallContext;
 use pegboard_core::error::CallError;
 use pegboard_core::extensions::{ExtensionKey, Extensions};
+use pegboard_core::owner::Owner;
 use pegboard_wire::client::Era;
-use tokio::time;
+use tokio::time::{self, Instant};
 use tokio_util::sync::DropGuard;
 
 use super::SHUT_DOWN_TIMEOUT;
@@ -22,60 +24,105 @@ use super::supervisor::ServerSupervisor;
 /// Maximum number of dedicated instances per server.
 const MAX_DEDICATED: usize = 100;
 
-/// Maximum number of idle instances kept for callers without a session.
-const MAX_IDLE: usize = 4;
+/// Maximum number of unused instances kept for later sessions.
+const MAX_POOLED: usize = 4;
+
+/// Time after which an unused instance is stopped, and a caller without a session is forgotten.
+const UNUSED_LIMIT: Duration = Duration::from_mins(10);
+
+/// Maximum number of remembered principals of the shared instance.
+const MAX_PRINCIPALS: usize = 10_000;
 
 /// Instances of a server for the clients of one era.
 ///
-/// Sessions share one instance unless the settings forbid it; then each gets a dedicated one, which ends with
-/// the session. If a server sends requests that name no call, one session keeps the shared instance and every
-/// other one gets a dedicated instance. A caller without a session then gets an instance for the duration of
-/// its call.
+/// A user is a session, or a principal that calls without one. Each gets an instance with its first call and keeps
+/// it: the shared one, unless the settings forbid it. Once a server has sent requests that name no call, a new user
+/// has an instance to itself: the shared one if that has no other user, or else a dedicated one.
+/// A dedicated instance that its session has left is used again, unless the settings forbid sharing.
 pub(super) struct InstanceGroup {
     /// Era of the clients.
     pub(super) era: Era,
     pub(super) shared: Arc<Instance>,
     connector: Arc<dyn Connector>,
     session_key: ExtensionKey,
+    /// The first principal that has called the shared instance without a session; others are in the table.
+    first_principal: OnceLock<Owner>,
     table: Arc<Mutex<InstanceTable>>,
 }
 
 #[derive(Default)]
 struct InstanceTable {
-    /// The session that has the shared instance to itself.
-    shared_owner: Weak<Instance>,
+    /// Cloned by every user of the shared instance.
+    shared_users: Arc<()>,
     /// Dedicated instances that have not ended.
     dedicated: Vec<Arc<ServerHandle>>,
-    /// Instances left by calls of callers without a session.
-    idle: Vec<Arc<Instance>>,
+    /// Dedicated instances without a user.
+    pooled: Vec<Arc<Instance>>,
+    /// Principals that call without a session; `None` if they used the shared instance before isolation was needed.
+    principals: HashMap<Owner, Option<PrincipalUse>>,
+}
+
+/// The use of an instance by a principal that calls without a session.
+struct PrincipalUse {
+    assigned: Arc<AssignedInstance>,
+    last_used: Instant,
 }
 
 /// An instance of the server.
 pub(super) struct Instance {
     pub(super) handle: Arc<ServerHandle>,
-    /// Stops a dedicated instance when its last user is gone; `None` for the shared one.
+    /// Stops the instance when its last user is gone; `None` for the one with the listing.
     stop_guard: Option<DropGuard>,
 }
 
-/// Keeps the instance of a call alive.
-pub(super) struct InstanceGuard {
-    pub(super) instance: Arc<Instance>,
-    /// Table that a dedicated instance is returned to after the call.
-    return_to: Option<Arc<Mutex<InstanceTable>>>,
+/// The instance of a user. A dedicated one is returned to the pool when the user is gone.
+pub(super) struct AssignedInstance {
+    instance: Arc<Instance>,
+    kind: AssignmentKind,
 }
 
-impl Drop for InstanceGuard {
+enum AssignmentKind {
+    /// The instance is shared; the token counts its users.
+    Shared { _user: Arc<()> },
+    /// The instance is dedicated, and ends with the user.
+    Private,
+    /// The instance is dedicated, and may be used by another user later.
+    Reusable(Weak<Mutex<InstanceTable>>),
+}
+
+impl Drop for AssignedInstance {
     fn drop(&mut self) {
-        if let Some(table) = &self.return_to
-            && self.instance.stop_guard.is_some()
+        if let AssignmentKind::Reusable(table) = &self.kind
+            && let Some(table) = table.upgrade()
         {
             let mut table = table.lock();
-            if table.idle.len() < MAX_IDLE {
-                table.idle.push(Arc::clone(&self.instance));
+            if table.pooled.len() < MAX_POOLED && !self.instance.handle.stop.is_cancelled() {
+                self.instance.handle.set_idle_limit(Some(UNUSED_LIMIT));
+                table.pooled.push(Arc::clone(&self.instance));
             }
         }
     }
 }
+
+/// Keeps the instance of a call alive.
+pub(super) enum InstanceGuard {
+    /// The shared instance.
+    Shared(Arc<Instance>),
+    /// The instance of the user that makes the call.
+    Assigned(Arc<AssignedInstance>),
+}
+
+impl InstanceGuard {
+    pub(super) fn handle(&self) -> &ServerHandle {
+        match self {
+            Self::Shared(instance) => &instance.handle,
+            Self::Assigned(assigned) => &assigned.instance.handle,
+        }
+    }
+}
+
+/// The instance of a session, once it has called the server.
+type SessionInstance = Mutex<Option<Arc<AssignedInstance>>>;
 
 impl InstanceGroup {
     /// Creates the group with the instance that provides the listing, which has a supervisor already.
@@ -92,79 +139,132 @@ impl InstanceGroup {
     }
 
     fn of(era: Era, shared: Arc<Instance>, connector: Arc<dyn Connector>) -> Self {
-        Self { era, shared, connector, session_key: ExtensionKey::new(), table: Arc::default() }
+        let (session_key, first_principal) = (ExtensionKey::new(), OnceLock::new());
+        Self { era, shared, connector, session_key, first_principal, table: Arc::default() }
     }
 
-    /// Returns `true` if the calls of sessions must be kept apart.
+    /// Returns `true` if new users must not share an instance.
     fn needs_isolation(&self) -> bool {
-        let shared = &self.shared.handle;
-        !shared.settings.is_shared || shared.sends_ambiguous_requests.load(Ordering::Relaxed)
+        !self.shared.handle.settings.is_shared || self.shared.handle.isolation.is_needed()
     }
 
     /// Returns the instance for a call, which must be held for as long as the call.
     pub(super) fn route(&self, context: &CallContext) -> Result<InstanceGuard, CallError> {
-        if !self.needs_isolation() {
-            return Ok(self.shared_instance());
-        }
-        let instance = match context.tools.as_ref().and_then(|tools| tools.extensions()) {
-            Some(session) => {
-                let assigned: Arc<Mutex<Option<Arc<Instance>>>> =
-                    session.get_or_insert_with(&self.session_key, Mutex::default);
-                let mut assigned = assigned.lock();
-                match &*assigned {
-                    Some(instance) => Arc::clone(instance),
-                    None => Arc::clone(assigned.insert(self.assign_instance(session, wanted_era(context))?)),
-                }
-            }
-            // Without a session, state left in an instance would leak to another caller.
-            None if !self.shared.handle.settings.is_shared => {
-                self.start_dedicated(&mut self.table.lock(), wanted_era(context))?
-            }
-            None => {
-                let return_to = Some(Arc::clone(&self.table));
-                return Ok(InstanceGuard { instance: self.borrow_instance(wanted_era(context))?, return_to });
-            }
+        let tools = context.tools.as_ref();
+        let Some(session) = tools.and_then(|tools| tools.extensions()) else {
+            let owner = tools.and_then(|tools| tools.owner()).cloned();
+            return self.route_principal(owner, wanted_era(context));
         };
-        Ok(InstanceGuard { instance, return_to: None })
+        let assigned: Arc<SessionInstance> =
+            session.get_or_insert_with(&self.session_key, SessionInstance::default);
+        let mut assigned = assigned.lock();
+        if let Some(assigned) = &*assigned {
+            return Ok(InstanceGuard::Assigned(Arc::clone(assigned)));
+        }
+        // Dropped after the lock, which it takes.
+        let _forgotten;
+        let mut table = self.table.lock();
+        _forgotten = table.forget_unused();
+        let new = self.assign(&mut table, Some(session), wanted_era(context))?;
+        Ok(InstanceGuard::Assigned(Arc::clone(assigned.insert(new))))
     }
 
     /// Returns the shared instance.
     pub(super) fn shared_instance(&self) -> InstanceGuard {
-        InstanceGuard { instance: Arc::clone(&self.shared), return_to: None }
+        InstanceGuard::Shared(Arc::clone(&self.shared))
     }
 
-    /// Returns an instance for one call of a caller without a session.
-    fn borrow_instance(&self, era: Era) -> Result<Arc<Instance>, CallError> {
+    /// Returns the instance of a principal that calls without a session. An unknown one has it for one call.
+    fn route_principal(&self, owner: Option<Owner>, era: Era) -> Result<InstanceGuard, CallError> {
+        if !self.needs_isolation() {
+            if let Some(owner) = owner {
+                self.remember_principal(owner);
+            }
+            return Ok(self.shared_instance());
+        }
+        // Dropped after the lock, which it takes.
+        let _forgotten;
         let mut table = self.table.lock();
-        // Calls from before the first ambiguous request may still be in flight there.
-        let is_shared_taken = table.shared_owner.strong_count() > 0 || self.shared.handle.is_busy();
-        if !is_shared_taken {
-            return Ok(self.reserve_shared(&mut table));
+        _forgotten = table.forget_unused();
+        let Some(owner) = owner else {
+            return Ok(InstanceGuard::Assigned(self.assign(&mut table, None, era)?));
+        };
+        let mut is_known = self.first_principal.get() == Some(&owner);
+        match table.principals.get_mut(&owner) {
+            Some(Some(used)) => {
+                used.last_used = Instant::now();
+                return Ok(InstanceGuard::Assigned(Arc::clone(&used.assigned)));
+            }
+            Some(None) => is_known = true,
+            None => {}
         }
-        match table.idle.pop() {
-            Some(instance) => Ok(instance),
-            None => self.start_dedicated(&mut table, era),
+        let assigned = if is_known && self.shared.handle.settings.is_shared {
+            self.assign_shared(&table)
+        } else {
+            self.assign(&mut table, None, era)?
+        };
+        let used = PrincipalUse { assigned: Arc::clone(&assigned), last_used: Instant::now() };
+        table.principals.insert(owner, Some(used));
+        Ok(InstanceGuard::Assigned(assigned))
+    }
+
+    /// Records that a principal uses the shared instance.
+    fn remember_principal(&self, owner: Owner) {
+        if *self.first_principal.get_or_init(|| owner.clone()) != owner {
+            let mut table = self.table.lock();
+            if table.principals.len() < MAX_PRINCIPALS {
+                table.principals.entry(owner).or_default();
+            }
         }
     }
 
-    /// Assigns an instance to a session: the shared one if it is free. With an unshared server it never is,
-    /// because its listing is published to all sessions and may depend on what a session did.
-    fn assign_instance(&self, session: &Extensions, era: Era) -> Result<Arc<Instance>, CallError> {
-        let mut table = self.table.lock();
-        // Calls of others from before the first ambiguous request may still be in flight there, for long if a
-        // caller has yet to return with an answer.
-        let is_shared_taken =
-            table.shared_owner.strong_count() > 0 || self.shared.handle.is_busy_for_others(session);
-        if !self.shared.handle.settings.is_shared || is_shared_taken {
-            return self.start_dedicated(&mut table, era);
-        }
-        Ok(self.reserve_shared(&mut table))
+    fn assign_shared(&self, table: &InstanceTable) -> Arc<AssignedInstance> {
+        let kind = AssignmentKind::Shared { _user: Arc::clone(&table.shared_users) };
+        Arc::new(AssignedInstance { instance: Arc::clone(&self.shared), kind })
     }
 
-    fn reserve_shared(&self, table: &mut InstanceTable) -> Arc<Instance> {
-        let instance = Arc::new(Instance { handle: Arc::clone(&self.shared.handle), stop_guard: None });
-        table.shared_owner = Arc::downgrade(&instance);
-        instance
+    /// Assigns an instance to a new user. That of an unshared server is never shared: its listing is published to
+    /// all sessions and may depend on what a session did.
+    fn assign(
+        &self,
+        table: &mut InstanceTable,
+        session: Option<&Extensions>,
+        era: Era,
+    ) -> Result<Arc<AssignedInstance>, CallError> {
+        let shared = &self.shared.handle;
+        if !shared.settings.is_shared {
+            let instance = self.start_dedicated(table, era)?;
+            return Ok(self.assigned(instance, session, AssignmentKind::Private));
+        }
+        let is_free = || {
+            let is_busy =
+                session.map_or_else(|| shared.is_busy(), |session| shared.is_busy_for_others(session));
+            Arc::strong_count(&table.shared_users) == 1 && !is_busy
+        };
+        if !self.needs_isolation() || is_free() {
+            return Ok(self.assign_shared(table));
+        }
+        shared.isolation.report_split(&shared.settings.name);
+        let instance = match table.pooled.pop() {
+            Some(instance) => instance,
+            None => self.start_dedicated(table, era)?,
+        };
+        let kind = AssignmentKind::Reusable(Arc::downgrade(&self.table));
+        Ok(self.assigned(instance, session, kind))
+    }
+
+    /// Assigns a dedicated instance. That of a session runs as long as the session, that of a principal while it is
+    /// in use.
+    fn assigned(
+        &self,
+        instance: Arc<Instance>,
+        session: Option<&Extensions>,
+        kind: AssignmentKind,
+    ) -> Arc<AssignedInstance> {
+        let configured = self.shared.handle.settings.idle_stop;
+        let limit = if session.is_some() { configured } else { Some(configured.unwrap_or(UNUSED_LIMIT)) };
+        instance.handle.set_idle_limit(limit);
+        Arc::new(AssignedInstance { instance, kind })
     }
 
     fn start_dedicated(&self, table: &mut InstanceTable, era: Era) -> Result<Arc<Instance>, CallError> {
@@ -196,21 +296,40 @@ impl InstanceGroup {
         (Arc::new(Instance { handle, stop_guard }), connector)
     }
 
+    /// Returns the number of running instances other than the one with the listing.
+    pub(super) fn n_further(&self) -> usize {
+        let table = self.table.lock();
+        let own = self.shared.stop_guard.is_some().then_some(&self.shared.handle);
+        table.dedicated.iter().chain(own).filter(|handle| handle.connection().is_some()).count()
+    }
+
     /// Shuts down every instance that the group has started, and waits for those that are ending.
     pub(super) async fn shut_down(&self) {
-        let handles = {
+        let (handles, unused) = {
             let mut table = self.table.lock();
-            table.idle.clear();
             let own = self.shared.stop_guard.is_some().then(|| Arc::clone(&self.shared.handle));
-            table.dedicated.iter().cloned().chain(own).collect::<Vec<_>>()
+            let handles = table.dedicated.iter().cloned().chain(own).collect::<Vec<_>>();
+            (handles, (std::mem::take(&mut table.pooled), std::mem::take(&mut table.principals)))
         };
         for handle in &handles {
             handle.stop.cancel();
         }
+        drop(unused);
         let ended = join_all(handles.iter().map(|handle| handle.ended.cancelled()));
         if time::timeout(SHUT_DOWN_TIMEOUT, ended).await.is_err() {
             let server = &self.shared.handle.settings.name;
             tracing::warn!(%server, "Dedicated instances of an MCP server did not shut down in time.");
         }
+    }
+}
+
+impl InstanceTable {
+    /// Removes principals that have not called for long. Their instances end or return to the pool when dropped.
+    fn forget_unused(&mut self) -> Vec<Option<PrincipalUse>> {
+        let is_unused = |used: &PrincipalUse| {
+            Arc::strong_count(&used.assigned) == 1 && used.last_used.elapsed() >= UNUSED_LIMIT
+        };
+        let unused = self.principals.extract_if(|_, used| used.as_ref().is_some_and(is_unused));
+        unused.map(|(_, used)| used).collect()
     }
 }

@@ -171,7 +171,12 @@ impl InstanceRouter {
         } else {
             self.group(context).await?.route(context)?
         };
-        guard.instance.handle.request(request, context).await
+        guard.handle().request(request, context).await
+    }
+
+    /// Returns the number of running instances other than the one with the listing.
+    pub(super) fn n_further(&self) -> usize {
+        self.primary.n_further() + self.other.lock().as_ref().map_or(0, |other| other.n_further())
     }
 
     /// Shuts down every instance but the one with the listing, and waits for those that are ending.
@@ -190,7 +195,7 @@ impl Handler for InstanceRouter {
     fn call<'a>(&'a self, call: &'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>> {
         async move {
             let guard = self.group(call.context()).await?.route(call.context())?;
-            let handle = &guard.instance.handle;
+            let handle = guard.handle();
             let result = handle.execute(&ServerCall::call(call)).await?;
             Output::from_server(result).map_err(|problem| handle.invalid_result(problem))
         }

@@ -20,8 +20,8 @@ use tokio::time::{self, Instant};
 
 use super::MAX_REASON_BYTES;
 use super::handle::{LiveConnection, ServerHandle};
-use super::in_flight::AMBIGUOUS_REQUESTS_WARNING;
 use super::instructions::instructions;
+use super::isolation::{SPLIT_WARNING, UserIsolation};
 use super::list::{self, FetchedList, ListKind};
 use super::listen::{listen, notifies_list_changes, supports_subscriptions};
 use super::subscriptions::ServerSubscriptions;
@@ -42,6 +42,7 @@ struct LiveListingInner {
     /// Handler of the tools; `None` for a dedicated instance: calls come through the shared listing.
     handler: Option<Arc<dyn Handler>>,
     subscriptions: ServerSubscriptions,
+    isolation: Arc<UserIsolation>,
     offering: watch::Sender<Arc<ServerOffering>>,
     status: Mutex<ListingStatus>,
     /// Time limit for reading a list.
@@ -57,7 +58,7 @@ struct ListingStatus {
     lists: [ListStatus; 4],
     /// Lists that have yet to be read, with the generation of the connection.
     unread: (u64, Vec<ListKind>),
-    sends_ambiguous_requests: bool,
+    is_split: bool,
 }
 
 #[derive(Default)]
@@ -78,10 +79,7 @@ impl ListingStatus {
 
     fn warnings(&self) -> Vec<String> {
         let lists = self.lists.iter().flat_map(|list| list.warnings.iter().chain(&list.problem));
-        lists
-            .cloned()
-            .chain(self.sends_ambiguous_requests.then(|| AMBIGUOUS_REQUESTS_WARNING.to_owned()))
-            .collect()
+        lists.cloned().chain(self.is_split.then(|| SPLIT_WARNING.to_owned())).collect()
     }
 }
 
@@ -94,6 +92,7 @@ impl LiveListing {
             server: settings.name.clone(),
             handler,
             subscriptions: handle.subscriptions.clone(),
+            isolation: Arc::clone(&handle.isolation),
             offering: watch::Sender::new(Arc::new(offering)),
             status: Mutex::default(),
             read_timeout: settings.start_timeout,
@@ -113,11 +112,7 @@ impl LiveListing {
     /// Keeps the listing current. Never completes.
     pub(super) async fn keep_current(&self, live: &LiveConnection) {
         let lists = join_all(ListKind::ALL.map(|list| self.refresh_on_change(live, list)));
-        tokio::join!(
-            lists,
-            self.warn_of_ambiguous_requests(live),
-            listen(live, &self.0.subscriptions).boxed()
-        );
+        tokio::join!(lists, self.warn_of_split(), listen(live, &self.0.subscriptions).boxed());
     }
 
     /// Reads a list again whenever it is outdated: one read at a time, at most one pending.
@@ -201,7 +196,7 @@ impl LiveListing {
         let client = live.client();
         self.modify(|offering, status| {
             status.is_fresh = true;
-            status.sends_ambiguous_requests = live.in_flight().sends_ambiguous_requests();
+            status.is_split = self.0.isolation.is_split();
             status.lists[ListKind::Tools as usize] =
                 ListStatus { warnings: fetched.warnings, ttl: fetched.ttl, problem: None };
             // Unchanged tools keep their entries, and what was learnt about them.
@@ -242,11 +237,14 @@ impl LiveListing {
         self.0.status.lock().is_fresh
     }
 
-    async fn warn_of_ambiguous_requests(&self, live: &LiveConnection) {
+    /// Adds a warning once users have separate instances. Only the published listing shows it.
+    async fn warn_of_split(&self) {
+        if self.0.handler.is_none() {
+            return pending().await;
+        }
         loop {
-            live.in_flight().ambiguous_request().await;
-            tracing::warn!(server = %self.0.server, "{AMBIGUOUS_REQUESTS_WARNING}");
-            self.modify(|_, status| status.sends_ambiguous_requests = true);
+            self.0.isolation.split().await;
+            self.modify(|_, status| status.is_split = true);
         }
     }
 

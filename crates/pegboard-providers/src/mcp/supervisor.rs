@@ -9,7 +9,7 @@ use pegboard_json::RawJson;
 use pegboard_wire::RequestError;
 use pegboard_wire::client::{ClientOptions, Era};
 use serde_json::json;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{self, Instant};
 
 use pegboard_core::provider::with_stderr;
@@ -119,7 +119,8 @@ impl ServerSupervisor {
     async fn start(&mut self) -> Result<(), StartFailure> {
         let started_at = Instant::now();
         let in_flight = InFlightCalls::new(
-            Arc::clone(&self.handle.sends_ambiguous_requests),
+            self.handle.settings.name.clone(),
+            Arc::clone(&self.handle.isolation),
             self.handle.updates.clone(),
         );
         let (EstablishedConnection { client, backend }, tools) = match self.connect_and_list(&in_flight).await
@@ -230,7 +231,7 @@ impl ServerSupervisor {
                 return CloseReason::Lost { why };
             }
             () = until_unresponsive(live, settings) => return CloseReason::Unresponsive,
-            () = until_idle(live, settings.idle_stop) => return CloseReason::Idle,
+            () = until_idle(live, self.handle.idle_limit()) => return CloseReason::Idle,
             // Never completes while the server runs.
             () = self.listing.keep_current(live) => return CloseReason::Idle,
             reason = live.client().connection().closed() => reason,
@@ -403,11 +404,21 @@ async fn sleep_or_pend(time: Option<Duration>) {
     }
 }
 
-/// Waits until the connection has been idle for `limit`; forever if there is none.
-async fn until_idle(live: &LiveConnection, limit: Option<Duration>) {
-    match limit {
-        Some(limit) => live.in_flight().idle_for(limit).await,
-        None => std::future::pending().await,
+/// Waits until the connection has been idle for the current limit; forever while there is none.
+async fn until_idle(live: &LiveConnection, mut limit: watch::Receiver<Option<Duration>>) {
+    loop {
+        let current = *limit.borrow_and_update();
+        let idle = async {
+            match current {
+                Some(limit) => live.in_flight().idle_for(limit).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = idle => return,
+            // The sender lives as long as the supervisor.
+            Ok(()) = limit.changed() => {}
+        }
     }
 }
 

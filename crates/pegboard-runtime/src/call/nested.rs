@@ -7,6 +7,7 @@ use pegboard_core::call::{Call, CallHandle, CallResult, Invoker, OperationRef, P
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::{CallError, Executed};
 use pegboard_core::extensions::Extensions;
+use pegboard_core::owner::Owner;
 use pegboard_core::provider::ToolKind;
 use pegboard_core::recorder::AgentRecorder;
 use tokio_util::task::AbortOnDropHandle;
@@ -54,6 +55,10 @@ impl Invoker for ActiveCall {
 
     fn extensions(&self) -> Option<&Extensions> {
         self.caller().attachments()
+    }
+
+    fn owner(&self) -> Option<&Owner> {
+        Some(self.caller().owner())
     }
 
     fn operation(&self) -> Option<OperationRef> {

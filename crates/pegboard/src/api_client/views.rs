@@ -28,6 +28,8 @@ pub(crate) struct ServerView {
     pub(crate) tools: u64,
     pub(crate) pid: Option<u32>,
     pub(crate) restarts: Option<u64>,
+    /// Number of running instances besides the shared one.
+    pub(crate) further_instances: Option<u64>,
     pub(crate) error: Option<String>,
     pub(crate) hint: Option<String>,
     pub(crate) warnings: Vec<String>,

@@ -182,6 +182,9 @@ fn server_line(server: &ServerView, width: usize, detail: LsDetail) -> String {
         if let Some(restarts) = server.restarts.filter(|restarts| *restarts > 0) {
             let _ = write!(line, "  {DIM}{}{PLAIN}", plural(restarts, "restart"));
         }
+        if let Some(further) = server.further_instances {
+            let _ = write!(line, "  {DIM}{}{PLAIN}", plural(further, "further instance"));
+        }
     }
     line
 }
@@ -219,7 +222,7 @@ mod tests {
     fn a_server_line_shows_transport_and_in_long_form_the_process() {
         let response = json!({"servers": [
             {"toolbox": "dev", "server": "files", "kind": "mcp", "state": "ready", "tools": 3, "transport": "stdio",
-             "pid": 4711, "restarts": 2, "startedInMs": 88.5},
+             "pid": 4711, "restarts": 2, "startedInMs": 88.5, "furtherInstances": 1},
             {"toolbox": "dev", "server": "wiki", "kind": "mcp", "state": "idle", "tools": 0, "transport": "http",
              "restarts": 0},
             {"toolbox": "dev", "server": "shop", "kind": "openapi", "state": "ready", "tools": 1},
@@ -235,7 +238,7 @@ mod tests {
         ✓ files  stdio  ready  3 tools
         · wiki   http  idle  0 tools
         ✓ shop   openapi  ready  1 tool
-        ✓ files  stdio  ready  3 tools  pid 4711  2 restarts
+        ✓ files  stdio  ready  3 tools  pid 4711  2 restarts  1 further instance
         · wiki   http  idle  0 tools
         ✓ shop   openapi  ready  1 tool
         ");

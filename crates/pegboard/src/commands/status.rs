@@ -18,6 +18,9 @@ use crate::cli::{CliError, ExitReason, Globals, print};
 /// Poll interval of `--wait`.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
+/// Maximum number of warnings per server; `ls -l` has all.
+const MAX_WARNINGS: usize = 3;
+
 /// Arguments of `pegboard status`.
 #[derive(Args)]
 pub(crate) struct StatusArgs {
@@ -84,6 +87,29 @@ fn print_status(globals: &Globals, found: &Value) -> Result<ExitCode, CliError> 
     Ok(ExitCode::SUCCESS)
 }
 
+/// Lines about a server that does not run, runs several times or has a warning.
+fn server_remarks(server: &ServerView) -> String {
+    let is_running = server.state == "ready" || server.state == "idle";
+    let n_further = server.further_instances.unwrap_or_default();
+    if is_running && n_further == 0 && server.warnings.is_empty() {
+        return String::new();
+    }
+    let (mark, address) = (state_mark(&server.state), server.address());
+    let why = one_line(server.error.as_deref().unwrap_or(&server.state), 200);
+    let mut text = format!("  {mark} {address}  {why}");
+    if n_further > 0 {
+        let _ = write!(text, ", {}", plural(n_further, "further instance"));
+    }
+    text.push('\n');
+    if let Some(hint) = &server.hint {
+        let _ = writeln!(text, "    help: {}", one_line(hint, 200));
+    }
+    for warning in server.warnings.iter().take(MAX_WARNINGS) {
+        let _ = writeln!(text, "    warning: {}", one_line(warning, 300));
+    }
+    text
+}
+
 fn text(found: &Value, servers: &[ServerView]) -> String {
     let number = |value: &Value| value.as_u64().unwrap_or_default();
     let word = |value: &Value| one_line(value.as_str().unwrap_or_default(), 400);
@@ -107,13 +133,8 @@ fn text(found: &Value, servers: &[ServerView]) -> String {
         number(&counts["total"]),
         plural(number(&found["tools"]), "tool")
     );
-    for server in servers.iter().filter(|server| server.state != "ready" && server.state != "idle") {
-        let why = server.error.as_deref().unwrap_or(&server.state);
-        let _ =
-            writeln!(text, "  {} {}  {}", state_mark(&server.state), server.address(), one_line(why, 200));
-        if let Some(hint) = &server.hint {
-            let _ = writeln!(text, "    help: {}", one_line(hint, 200));
-        }
+    for server in servers {
+        text.push_str(&server_remarks(server));
     }
     for change in found["pending"].as_array().into_iter().flatten() {
         let _ = writeln!(
@@ -147,11 +168,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failed_servers_are_shown_with_a_hint() {
+    fn servers_that_do_not_run_or_run_several_times_are_shown() {
         let servers = json!([
             {"toolbox": "dev", "server": "github", "kind": "mcp", "state": "ready", "tools": 21},
             {"toolbox": "dev", "server": "jira", "kind": "mcp", "state": "failed", "tools": 0,
              "error": "uvx: not found", "hint": "install uv"},
+            {"toolbox": "dev", "server": "forms", "kind": "mcp", "state": "ready", "tools": 2, "furtherInstances": 2,
+             "warnings": ["clients have separate instances"]},
         ]);
         let found = json!({
             "version": "0.1.0", "pid": 4127, "uptimeMs": 185_000.4, "configuration": ["/home/me/pegboard.yaml"],
@@ -167,6 +190,8 @@ mod tests {
         servers  1 of 2 ready, 21 tools
           ✗ dev/jira  uvx: not found
             help: install uv
+          ✓ dev/forms  ready, 2 further instances
+            warning: clients have separate instances
         calls    2 in flight, 1 suspended; 1 client
         ");
     }

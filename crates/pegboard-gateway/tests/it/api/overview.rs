@@ -52,6 +52,7 @@ async fn servers_report_known_process_details() {
         pid: Some(4711),
         n_restarts: Some(2),
         started_in: Some(Duration::from_micros(120_500)),
+        n_further_instances: Some(3),
     };
     let mut remote = LazyServer::new([]);
     remote.process_info = ProcessInfo {
@@ -63,7 +64,7 @@ async fn servers_report_known_process_details() {
     let runtime = toolbox.provide("program", process).provide("address", remote).start().await.unwrap();
     let server = ApiServer::start(&api_for(&runtime), ApiScope::All).await;
     let (_, servers) = server.get("/servers").await;
-    insta::assert_snapshot!(servers, @r#"{"servers":[{"toolbox":"dev","server":"program","kind":"mcp","state":"idle","tools":0,"transport":"stdio","pid":4711,"restarts":2,"startedInMs":120.5},{"toolbox":"dev","server":"address","kind":"mcp","state":"idle","tools":0,"transport":"websocket","restarts":0}]}"#);
+    insta::assert_snapshot!(servers, @r#"{"servers":[{"toolbox":"dev","server":"program","kind":"mcp","state":"idle","tools":0,"transport":"stdio","pid":4711,"restarts":2,"startedInMs":120.5,"furtherInstances":3},{"toolbox":"dev","server":"address","kind":"mcp","state":"idle","tools":0,"transport":"websocket","restarts":0}]}"#);
 }
 
 #[tokio::test]

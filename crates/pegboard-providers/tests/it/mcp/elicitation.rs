@@ -76,11 +76,11 @@ async fn an_ambiguous_elicitation_is_refused_with_a_warning() {
     };
     assert_eq!(
         asked,
-        "execution_error: MCP error -32603: The request cannot be answered: several calls are in flight and it does not \
-         name one"
+        "execution_error: MCP error -32603: The request cannot be answered: calls of several clients are in flight and \
+         it does not name one; set `shared: false` for the server"
     );
     wait_until(server.offering(), |offering| !offering.warnings.is_empty()).await;
-    insta::assert_snapshot!(offering.borrow().warnings.join("\n"), @"the server sends requests that do not name the call they belong to, so each session gets a dedicated instance");
+    insta::assert_snapshot!(offering.borrow().warnings.join("\n"), @"the server sends requests that do not name the call they belong to, so clients that use it at the same time have separate instances with separate state; `shared: false` gives every session its own from the start");
     // With a single call in flight the request is not ambiguous.
     assert_eq!(outcome_text(&call(&server, "ask", json!({}), ann.context()).await), "Hello, Ann!");
     assert_eq!((ann.received().len(), bob.received().len()), (1, 0));

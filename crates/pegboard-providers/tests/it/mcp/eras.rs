@@ -153,6 +153,7 @@ async fn dedicated_instances_have_the_era_of_their_client() {
     let (ann, bob) = clients();
     assert_eq!(call(&server, "era", &ann).await, "Session");
     assert_eq!(call(&server, "era", &bob).await, "Stateless");
+    // A caller that is not known has an instance for one call.
     assert_eq!(scripted.n_list_requests.load(Ordering::SeqCst), 3, "each instance lists its tools");
     assert_eq!(scripted.n_started(), 3);
 }

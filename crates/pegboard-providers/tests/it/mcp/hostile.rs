@@ -48,8 +48,8 @@ async fn a_request_for_a_caller_without_a_client_is_not_sent_to_another() {
     };
     assert_eq!(
         asked,
-        "execution_error: MCP error -32603: The request cannot be answered: several calls are in flight and it does not \
-         name one"
+        "execution_error: MCP error -32603: The request cannot be answered: calls of several clients are in flight and \
+         it does not name one; set `shared: false` for the server"
     );
     assert_eq!(ann.received(), [""; 0]);
 }

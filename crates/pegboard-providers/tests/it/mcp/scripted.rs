@@ -249,6 +249,13 @@ impl ScriptedServer {
         Ok(near)
     }
 
+    /// Returns a server whose processes tell their number.
+    pub(crate) fn with_processes() -> Self {
+        let scripted = Self::new();
+        scripted.set_tools(&["process", "hang", "ask"]);
+        scripted
+    }
+
     /// Returns a server of both eras, of which each process serves that of its first message.
     pub(crate) fn dual_era() -> Self {
         let scripted = Self::new();
@@ -600,7 +607,7 @@ pub(crate) async fn wait_for_state(server: &dyn Provider, state: &ServerState) {
 
 /// Waits until a condition is met, for a limited time.
 pub(crate) async fn wait_until<T>(mut receiver: watch::Receiver<T>, is_met: impl FnMut(&T) -> bool) {
-    time::timeout(Duration::from_mins(5), receiver.wait_for(is_met)).await.unwrap().unwrap();
+    time::timeout(Duration::from_mins(30), receiver.wait_for(is_met)).await.unwrap().unwrap();
 }
 
 /// Lets every task run until all of them wait.

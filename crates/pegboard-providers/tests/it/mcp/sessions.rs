@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use pegboard_core::call::{Call, Invoker};
 use pegboard_core::client::Client;
+use pegboard_core::owner::Owner;
 use pegboard_core::provider::{Provider, ServerOffering};
 use pegboard_core::settings::mcp::ResolvedMcpServer;
 use pegboard_runtime::{Caller, CallerOptions, Runtime, SessionMode};
@@ -59,17 +60,24 @@ async fn an_unshared_server_runs_once_per_session() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stateless_caller_gets_an_instance_per_call_of_an_unshared_server() {
-    let scripted = ScriptedServer::new();
+async fn a_principal_without_a_session_keeps_its_instance_of_an_unshared_server() {
+    let scripted = ScriptedServer::with_processes();
     let runtime = runtime(&scripted, |settings| settings.is_shared = false).await;
     let client = TestClient::named("Ann");
-    let options = CallerOptions { session_mode: SessionMode::Stateless, ..CallerOptions::default() };
-    for _ in 0..2 {
-        assert_eq!(call(&runtime.caller(options.clone()), "echo", &client).await, "{}");
-    }
-    // The shared instance, and one for each call.
-    assert_eq!(scripted.n_started(), 3);
+    let processes = async |name: &'static str| {
+        let mut processes = Vec::new();
+        for _ in 0..2 {
+            processes.push(call(&runtime.caller(stateless(name)), "process", &client).await);
+        }
+        processes
+    };
+    // The first one provides the listing.
+    assert_eq!(processes("ann").await, ["2", "2"]);
+    assert_eq!(processes("bob").await, ["3", "3"]);
+    assert_eq!(processes("ann").await, ["2", "2"]);
+    // A principal that is not seen any more is forgotten, and its process ends.
     scripted.wait_for_running(1).await;
+    assert_eq!(processes("ann").await, ["4", "4"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -103,58 +111,134 @@ async fn a_server_with_ambiguous_requests_is_split_per_session() {
     assert_eq!(call(&callers[0], "ask", &clients[0]).await, "Hello, Ann!");
     assert_eq!(scripted.n_started(), 2);
     let has_warning = |offering: &Arc<ServerOffering>| {
-        offering.warnings.iter().any(|warning| warning.contains("dedicated instance"))
+        offering.warnings.iter().any(|warning| warning.contains("separate instances"))
     };
     wait_until(offering, has_warning).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_does_not_take_an_instance_with_calls_of_others() {
-    let scripted = ScriptedServer::new();
-    let runtime = runtime(&scripted, |_| {}).await;
-    let clients = [TestClient::named("Ann"), TestClient::named("Bob")];
-    let stateless = CallerOptions { session_mode: SessionMode::Stateless, ..CallerOptions::default() };
-    let callers = [runtime.caller(stateless), runtime.caller(CallerOptions::default())];
-    // The call starts before the first ambiguous request.
-    let ann = call(&callers[0], "hang", &clients[0]);
-    let bob = async {
+async fn a_session_keeps_its_instance_and_a_new_one_does_not_take_that_of_others() {
+    let scripted = ScriptedServer::with_processes();
+    let server = scripted.provider(Era::Session);
+    let offering = server.offering();
+    let runtime = Runtime::builder().provide("scripted", server).start().await.unwrap();
+    let clients = [TestClient::named("Ann"), TestClient::named("Bob"), TestClient::named("Cid")];
+    let [ann, bob, cid] = [(); 3].map(|()| runtime.caller(CallerOptions::default()));
+    // Both call before the first request without a call.
+    assert_eq!(call(&ann, "process", &clients[0]).await, "1");
+    assert_eq!(call(&bob, "process", &clients[1]).await, "1");
+    let hanging = call(&ann, "hang", &clients[0]);
+    let others = async {
         scripted.wait_for_hanging(1).await;
-        (call(&callers[1], "ask", &clients[1]).await, call(&callers[1], "ask", &clients[1]).await)
+        let refused = call(&bob, "ask", &clients[1]).await;
+        let own = [call(&bob, "process", &clients[1]).await, call(&cid, "process", &clients[2]).await];
+        (refused, own, call(&cid, "ask", &clients[2]).await)
     };
-    let (first, second) = tokio::select! {
-        text = ann => panic!("{text}"),
-        text = bob => text,
+    let (refused, own, asked) = tokio::select! {
+        text = hanging => panic!("{text}"),
+        texts = others => texts,
     };
-    assert_ne!(first, "Hello, Bob!", "the request is ambiguous");
-    assert_eq!((second.as_str(), scripted.n_started()), ("Hello, Bob!", 2));
+    assert!(refused.contains("set `shared: false` for the server"), "{refused}");
+    assert_eq!((own, asked.as_str()), (["1".to_owned(), "2".to_owned()], "Hello, Cid!"));
+    // The call of the other client has ended.
+    assert_eq!(call(&bob, "ask", &clients[1]).await, "Hello, Bob!");
+    wait_until(offering, |offering| {
+        offering.warnings.iter().any(|warning| warning.contains("shared: false"))
+    })
+    .await;
 }
 
-#[tokio::test]
-async fn a_caller_without_a_session_gets_an_instance_for_the_duration_of_its_call() {
+#[tokio::test(start_paused = true)]
+async fn one_session_with_parallel_calls_is_asked() {
     let scripted = ScriptedServer::new();
-    let server = scripted.open_provider(Era::Session).await;
-    let clients = [TestClient::named("Ann"), TestClient::named("Bob")];
-    assert_eq!(call_text_as(&server, "ask", &clients[0]).await, "Hello, Ann!");
+    let server = scripted.provider(Era::Session);
+    let offering = server.offering();
+    let runtime = Runtime::builder().provide("scripted", server).start().await.unwrap();
+    let client = TestClient::named("Ann");
+    for options in [CallerOptions::default(), stateless("ann")] {
+        let caller = runtime.caller(options);
+        let hanging = call(&caller, "hang", &client);
+        let asking = async {
+            scripted.wait_for_hanging(1).await;
+            call(&caller, "ask", &client).await
+        };
+        let asked = tokio::select! {
+            text = hanging => panic!("{text}"),
+            text = asking => text,
+        };
+        assert_eq!(asked, "Hello, Ann!");
+        scripted.wait_for_hanging(0).await;
+    }
     assert_eq!(scripted.n_started(), 1);
+    assert!(offering.borrow().warnings.is_empty(), "nothing was split");
+}
 
-    let ann = call_text_as(&server, "hang", &clients[0]);
-    let bob = async {
+#[tokio::test(start_paused = true)]
+async fn sessions_after_a_question_use_instances_again() {
+    let scripted = ScriptedServer::with_processes();
+    let runtime = runtime(&scripted, |_| {}).await;
+    let client = TestClient::named("Ann");
+    let new_session = || runtime.caller(CallerOptions::default());
+    // One after the other, each has the shared instance to itself.
+    for _ in 0..3 {
+        let caller = new_session();
+        assert_eq!(call(&caller, "ask", &client).await, "Hello, Ann!");
+        assert_eq!(call(&caller, "process", &client).await, "1");
+    }
+    // Beside a session that stays, they use the same second instance.
+    let stays = new_session();
+    assert_eq!(call(&stays, "process", &client).await, "1");
+    for _ in 0..3 {
+        let caller = new_session();
+        assert_eq!(call(&caller, "ask", &client).await, "Hello, Ann!");
+        assert_eq!(call(&caller, "process", &client).await, "2");
+    }
+    assert_eq!(call(&stays, "process", &client).await, "1");
+    assert_eq!((scripted.n_started(), scripted.n_running()), (2, 2));
+    // An instance that is not used any more is stopped.
+    scripted.wait_for_running(1).await;
+    let caller = new_session();
+    assert_eq!(call(&caller, "process", &client).await, "3");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_principal_without_a_session_keeps_its_instance_after_a_question() {
+    let scripted = ScriptedServer::with_processes();
+    let runtime = runtime(&scripted, |_| {}).await;
+    let client = TestClient::named("Ann");
+    let caller = |name: &str| runtime.caller(stateless(name));
+    assert_eq!(call(&caller("ann"), "ask", &client).await, "Hello, Ann!");
+    let hanging = caller("ann");
+    let others = async {
         scripted.wait_for_hanging(1).await;
-        let first = call_text_as(&server, "ask", &clients[1]).await;
-        // The instance of the first call serves the next one.
-        (first, call_text_as(&server, "ask", &clients[1]).await)
+        let processes = [
+            call(&caller("ann"), "process", &client).await,
+            call(&caller("bob"), "process", &client).await,
+            call(&caller("ann"), "process", &client).await,
+        ];
+        (processes, call(&caller("bob"), "ask", &client).await)
     };
-    let asked = tokio::select! {
-        text = ann => panic!("{text}"),
-        text = bob => text,
+    let (processes, asked) = tokio::select! {
+        text = call(&hanging, "hang", &client) => panic!("{text}"),
+        texts = others => texts,
     };
-    assert_eq!(asked, ("Hello, Bob!".to_owned(), "Hello, Bob!".to_owned()));
-    assert_eq!(scripted.n_started(), 2);
-    // The shared instance is free again.
-    assert_eq!(call_text_as(&server, "ask", &clients[0]).await, "Hello, Ann!");
-    assert_eq!(scripted.n_started(), 2);
-    server.shut_down().await;
+    assert_eq!(
+        (processes.map(|process| process.parse().unwrap()), asked.as_str()),
+        ([1, 2, 1], "Hello, Ann!")
+    );
+    assert_eq!(
+        call(&caller("bob"), "process", &client).await,
+        "2",
+        "it does not move when the other is free"
+    );
+    runtime.shut_down(Duration::from_secs(1)).await;
     scripted.wait_for_running(0).await;
+}
+
+/// Options of a principal that calls without a session.
+fn stateless(principal: &str) -> CallerOptions {
+    let owner = Owner::new(principal);
+    CallerOptions { owner, session_mode: SessionMode::Stateless, ..CallerOptions::default() }
 }
 
 /// Calls a tool for a client without a session, and returns the outcome as text.
