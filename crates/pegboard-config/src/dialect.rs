@@ -205,7 +205,7 @@ fn is_native(path: &Path, root: &Node) -> bool {
     has_name_prefix(path, "pegboard") || root.get("pegboard").is_some()
 }
 
-fn has_name_prefix(path: &Path, beginning: &str) -> bool {
+pub(crate) fn has_name_prefix(path: &Path, beginning: &str) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_lowercase();
     name.strip_prefix(beginning).is_some_and(|rest| rest.starts_with(['.', '-']))
 }

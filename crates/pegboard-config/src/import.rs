@@ -17,16 +17,17 @@ pub use take_over::Takeover;
 ///
 /// ```
 /// use pegboard_config::clients::Platform;
-/// use pegboard_config::import::{Import, ImportOutcome, ImportSources};
+/// use pegboard_config::import::{Import, ImportOutcome, ImportSources, ToolboxGrouping};
 /// use pegboard_config::{ConfigFile, SourceSpec, SpecContext};
 /// # let folder = tempfile::tempdir()?;
 /// # let folder = folder.path();
 /// std::fs::write(folder.join("mcp.json"), r#"{"mcpServers": {"notes": {"command": "notes-server"}}}"#)?;
 /// let context = SpecContext { folder, environment: &|_| None, platform: Platform::Linux, toolbox: None };
 /// let sources = ImportSources::of(&[SourceSpec::File(folder.join("mcp.json"))], &context)?;
-/// let import = Import::new(ConfigFile::open(&folder.join("pegboard.yaml"), &|_| None)?, sources)?;
+/// let file = ConfigFile::open(&folder.join("pegboard.yaml"), &|_| None)?;
+/// let import = Import::new(file, sources, ToolboxGrouping::PerServer)?;
 /// assert_eq!(import.items[0].outcome, ImportOutcome::New("notes".to_owned()));
-/// assert_eq!(import.file.change().new, "mcpServers:\n  notes:\n    command: notes-server\n");
+/// assert_eq!(import.items[0].toolbox.as_deref(), Some("notes"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Import<'e> {
@@ -44,8 +45,19 @@ pub struct ImportItem {
     pub source: usize,
     /// The entry.
     pub part: InventoryItem,
+    /// Toolbox in the file; `None` for an entry at its root.
+    pub toolbox: Option<String>,
     /// Outcome for the entry.
     pub outcome: ImportOutcome,
+}
+
+/// Toolboxes of entries that have none in their source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToolboxGrouping {
+    /// A toolbox for each server, so that a client opens only what it needs. Native files are left as they are.
+    PerServer,
+    /// No toolbox: the entries are at the root of the file.
+    Root,
 }
 
 /// Outcome for an entry.
@@ -63,10 +75,14 @@ pub enum ImportOutcome {
 
 impl<'e> Import<'e> {
     /// Adds the entries of the sources that the file does not have yet.
-    pub fn new(file: ConfigFile<'e>, sources: ImportSources) -> Result<Self, ConfigFileError> {
+    pub fn new(
+        file: ConfigFile<'e>,
+        sources: ImportSources,
+        grouping: ToolboxGrouping,
+    ) -> Result<Self, ConfigFileError> {
         let present = file.inventory()?;
         let known = present.iter().flat_map(|inventory| &inventory.items).collect::<Vec<_>>();
-        let items = plan::plan(&known, &sources.sources);
+        let items = plan::plan(&known, &sources.sources, grouping);
         let mut import = Self { file, sources, items };
         import.apply()?;
         Ok(import)
@@ -104,7 +120,7 @@ impl<'e> Import<'e> {
                 for item in self.items.iter().filter(is_it) {
                     // A duplicate may have completed the entry that was found first.
                     if let ImportOutcome::New(name) | ImportOutcome::Duplicate(name) = &item.outcome {
-                        let toolbox = item.part.toolbox.as_deref().unwrap_or("default");
+                        let toolbox = item.toolbox.as_deref().unwrap_or("default");
                         targets.push(ActionTarget::entry(toolbox, *section, name));
                     }
                 }

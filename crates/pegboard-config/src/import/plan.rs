@@ -3,8 +3,9 @@
 use serde_json::{Map, Value};
 
 use super::sources::ImportSource;
-use super::{Import, ImportItem, ImportOutcome};
+use super::{Import, ImportItem, ImportOutcome, ToolboxGrouping};
 use crate::config_file::ConfigFileError;
+use crate::dialect::{ConfigDialect, has_name_prefix};
 use crate::edit::{ConfigDocument, EditError, EditPath};
 use crate::error::ConfigurationError;
 use crate::export::unused_name;
@@ -12,20 +13,47 @@ use crate::inventory::{IDENTITY_SETTINGS, InventoryItem};
 use crate::section::EntrySection;
 
 /// Decides on the outcome for every entry of the sources. `known` are the entries of the file.
-pub(super) fn plan(known: &[&InventoryItem], sources: &[ImportSource]) -> Vec<ImportItem> {
+pub(super) fn plan(
+    known: &[&InventoryItem],
+    sources: &[ImportSource],
+    grouping: ToolboxGrouping,
+) -> Vec<ImportItem> {
     let mut items = Vec::new();
     for (index, source) in sources.iter().enumerate() {
+        let is_server = |part: &InventoryItem| {
+            matches!(part.section, EntrySection::Servers | EntrySection::OpenApiServices)
+        };
+        // Chains, agents and single tools at the root belong together with the servers there.
+        let is_grouped = grouping == ToolboxGrouping::PerServer
+            && source.inventory.dialect != ConfigDialect::Native
+            && source.inventory.items.iter().all(|part| part.toolbox.is_some() || is_server(part));
         for part in &source.inventory.items {
-            let outcome = outcome(&mut items, known, source, part);
-            items.push(ImportItem { source: index, part: part.clone(), outcome });
+            let has_own_toolbox = is_grouped && part.toolbox.is_none();
+            let outcome = outcome(&mut items, (known, has_own_toolbox), source, part);
+            let toolbox = match &outcome {
+                ImportOutcome::New(name) if has_own_toolbox => Some(name.clone()),
+                ImportOutcome::Duplicate(name) => toolbox_of(&items, name, part),
+                ImportOutcome::New(_) | ImportOutcome::AlreadyPresent(_) | ImportOutcome::Skipped(_) => {
+                    part.toolbox.clone()
+                }
+            };
+            items.push(ImportItem { source: index, part: part.clone(), toolbox, outcome });
         }
     }
     items
 }
 
+/// Returns the toolbox of the new entry that another one duplicates.
+fn toolbox_of(items: &[ImportItem], name: &str, part: &InventoryItem) -> Option<String> {
+    let is_first = |item: &&ImportItem| {
+        matches!(&item.outcome, ImportOutcome::New(new) if new == name) && is_same(&item.part, part)
+    };
+    items.iter().find(is_first).and_then(|item| item.toolbox.clone())
+}
+
 fn outcome(
     items: &mut [ImportItem],
-    known: &[&InventoryItem],
+    (known, has_own_toolbox): (&[&InventoryItem], bool),
     source: &ImportSource,
     part: &InventoryItem,
 ) -> ImportOutcome {
@@ -52,8 +80,10 @@ fn outcome(
         }
         taken.push((name, first));
     }
-    let is_free =
-        |name: &str| !taken.iter().any(|(taken, other)| *taken == name && names_collide(other, part));
+    // The name is that of the toolbox, too, which may have been imported before.
+    let is_taken =
+        |other: &InventoryItem| names_collide(other, part) || (has_own_toolbox && is_same_kind(other, part));
+    let is_free = |name: &str| !taken.iter().any(|(taken, other)| *taken == name && is_taken(other));
     let of_client = source.client.map(|client| format!("{}-{}", part.name, client.name()));
     ImportOutcome::New(unused_name(&part.name, of_client, is_free))
 }
@@ -85,9 +115,13 @@ impl Import<'_> {
     fn apply_item(&mut self, index: usize) -> Result<(), EditError> {
         let item = &self.items[index];
         let ImportOutcome::New(name) = &item.outcome else { return Ok(()) };
+        if item.toolbox != item.part.toolbox && !has_name_prefix(&self.file.path, "pegboard") {
+            // A file of toolboxes alone is another program's, and needs descriptions.
+            self.file.document.set(&EditPath::from_keys(["pegboard"]), &1.into())?;
+        }
         let toolboxes = &self.sources.sources[item.source].inventory.toolboxes;
-        describe_toolbox(&mut self.file.document, item.part.toolbox.as_deref(), toolboxes)?;
-        write_item(&mut self.file.document, &item.part, name)
+        describe_toolbox(&mut self.file.document, item.toolbox.as_deref(), toolboxes)?;
+        write_item(&mut self.file.document, item, name)
     }
 
     fn replace_text(&mut self, text: String) -> Result<(), ConfigFileError> {
@@ -167,11 +201,16 @@ fn is_subset(inner: &Map<String, Value>, outer: &Map<String, Value>) -> bool {
 
 /// Returns `true` if two entries must not have the same name.
 fn names_collide(one: &InventoryItem, other: &InventoryItem) -> bool {
+    one.toolbox == other.toolbox && is_same_kind(one, other)
+}
+
+/// Returns `true` if two entries share a namespace within a toolbox.
+fn is_same_kind(one: &InventoryItem, other: &InventoryItem) -> bool {
     let kind = |part: &InventoryItem| match part.section {
         EntrySection::OpenApiServices => EntrySection::Servers,
         section => section,
     };
-    one.toolbox == other.toolbox && kind(one) == kind(other)
+    kind(one) == kind(other)
 }
 
 /// Copies the settings of a new toolbox from the source.
@@ -190,14 +229,15 @@ fn describe_toolbox(
 }
 
 /// Writes an entry, together with the entries it refers to.
-fn write_item(document: &mut ConfigDocument, part: &InventoryItem, name: &str) -> Result<(), EditError> {
+fn write_item(document: &mut ConfigDocument, item: &ImportItem, name: &str) -> Result<(), EditError> {
+    let part = &item.part;
     for dependency in &part.dependencies {
         let path = EditPath::from_keys([dependency.section, &dependency.name]);
         if document.get(&path).is_none() {
             document.set(&path, &dependency.value)?;
         }
     }
-    let path = part.section.path(part.toolbox.as_deref());
+    let path = part.section.path(item.toolbox.as_deref());
     if part.section == EntrySection::Agents {
         document.append(&path, &part.value)
     } else {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use pegboard::config::clients::Platform;
-use pegboard::config::import::{Import, ImportSource, ImportSources};
+use pegboard::config::import::{Import, ImportSource, ImportSources, ToolboxGrouping};
 use pegboard::config::trust::{ActionTarget, FileAction};
 use pegboard::config::{ConfigFile, SpecContext};
 
@@ -29,7 +29,7 @@ pub(crate) struct ImportArgs {
     /// File to import into; the project's configuration file by default
     #[arg(long, value_name = "FILE", conflicts_with = "user")]
     into: Option<PathBuf>,
-    /// Toolbox for entries without one [default: default]
+    /// Toolbox for entries without one; a toolbox for each server by default
     #[arg(long, short = 'b', value_name = "TOOLBOX")]
     toolbox: Option<String>,
     /// Replace the imported servers in the clients' files by Pegboard; undo with pegboard restore
@@ -50,7 +50,11 @@ impl ImportArgs {
         };
         let file = if file.is_new() { init::new_file(&file.path)? } else { file };
         let toolbox = file.toolbox(self.toolbox.as_deref())?;
-        let import = Import::new(file, find_sources(&self.sources, toolbox.as_deref())?)?;
+        let grouping = match (&self.toolbox, &toolbox) {
+            (None, None) => ToolboxGrouping::PerServer,
+            _ => ToolboxGrouping::Root,
+        };
+        let import = Import::new(file, find_sources(&self.sources, toolbox.as_deref())?, grouping)?;
         let taken = if self.take_over {
             let target = serve_target(globals, Some(&import.file.path), self.http)?;
             import.take_over(&working_dir()?, &target)?
@@ -97,7 +101,7 @@ pub(super) fn import_into_new(
     if sources.sources.iter().any(is_itself) {
         return Err(CliError::usage("cannot import a file into itself").hint("use another source"));
     }
-    let import = Import::new(file, sources)?;
+    let import = Import::new(file, sources, ToolboxGrouping::PerServer)?;
     if !import.has_new_items() {
         let failure = CliError::not_found("unknown_server", "no servers to import");
         return Err(failure.hint("remove --from, or use another source"));

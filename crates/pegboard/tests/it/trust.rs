@@ -271,7 +271,7 @@ fn a_file_that_starts_nothing_needs_no_trust() {
       "toolboxes": [
         {
           "name": "default",
-          "description": "Default toolbox",
+          "description": "",
           "servers": [],
           "tools": 0,
           "chains": []
@@ -413,12 +413,12 @@ fn entries_of_project_files_are_imported_without_trust() {
     cursor  mine  stdio  new
     cursor  evil  stdio  new
     2 sources: 2 new → pegboard.yaml
-    (stderr) Not trusted yet, since files of this project define them: evil. Review them, then run: pegboard trust pegboard.yaml
+    (stderr) Not trusted yet, since files of this project define them: evil/evil. Review them, then run: pegboard trust pegboard.yaml
     Next: pegboard ls   or   pegboard connect CLIENT
     ");
     assert_snapshot!(stage.run("ls"), @"
     (stderr) error[not_trusted]: pegboard.yaml is not trusted: it has changed
-      would run evil: /bin/sh -c 'echo ran >> ~/ran'
+      would run evil/evil: /bin/sh -c 'echo ran >> ~/ran'
       help: review it, then run: pegboard trust pegboard.yaml; or add --trust to use it once
     (exit 3)
     ");

@@ -82,7 +82,7 @@ impl ImportReport {
             json!({
                 "source": self.label(item),
                 "section": part.section.key(),
-                "toolbox": part.toolbox.as_deref().unwrap_or("default"),
+                "toolbox": item.toolbox.as_deref().unwrap_or("default"),
                 "name": part.name,
                 "transport": part.transport,
                 "status": status,

@@ -50,6 +50,7 @@ fn below_heading(stage: &Stage) -> String {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "the file and the report are compared as a whole")]
 fn servers_of_all_clients_are_merged_into_one_file() {
     let stage = three_clients();
     assert_snapshot!(stage.run("import"), @r#"
@@ -66,29 +67,37 @@ fn servers_of_all_clients_are_merged_into_one_file() {
        5 |     "my files": {"command": "npx", "args": ["-y", "files-server", "."], "d…
          |     ^^^^^^^^^^ server renamed to my-files: names may contain letters, digits, '-' and '_'
     pegboard.yaml contains plaintext keys: gh (headers.Authorization). Keep it out of version control, or replace them with ${NAME} and set the variable
-    Not trusted yet, since files of this project define them: gh, keyed. Review them, then run: pegboard trust pegboard.yaml
+    Not trusted yet, since files of this project define them: gh/gh, keyed/keyed. Review them, then run: pegboard trust pegboard.yaml
     Next: pegboard ls   or   pegboard connect CLIENT
     "#);
     assert_snapshot!(stage.without_paths(&stage.read("pegboard.yaml")), @r#"
     # yaml-language-server: $schema=~/.config/pegboard/pegboard.schema.json
     # The tools of this folder, for every client:  pegboard serve
-    mcpServers:
+    toolboxes:
       gh:
-        type: http
-        url: https://api.example.com/mcp/
-        headers:
-          Authorization: Bearer sk-1
+        mcpServers:
+          gh:
+            type: http
+            url: https://api.example.com/mcp/
+            headers:
+              Authorization: Bearer sk-1
       keyed:
-        command: keyed-server
-        env:
-          KEY: ${input:key}
+        mcpServers:
+          keyed:
+            command: keyed-server
+            env:
+              KEY: ${input:key}
       my-files:
-        command: npx
-        args: [-y, files-server, "."]
+        mcpServers:
+          my-files:
+            command: npx
+            args: [-y, files-server, "."]
       github:
-        url: https://other.example.com/mcp
-        headers:
-          Authorization: Bearer ${GITHUB_TOKEN}
+        mcpServers:
+          github:
+            url: https://other.example.com/mcp
+            headers:
+              Authorization: Bearer ${GITHUB_TOKEN}
     inputs:
       key:
         description: The key
@@ -123,17 +132,21 @@ fn a_dry_run_of_import_changes_nothing() {
 
     --- pegboard.yaml
     +++ pegboard.yaml
-    @@ -0,0 +1,10 @@
+    @@ -0,0 +1,14 @@
     +# yaml-language-server: $schema=~/.config/pegboard/pegboard.schema.json
     +# The tools of this folder, for every client:  pegboard serve
-    +mcpServers:
+    +toolboxes:
     +  github:
-    +    url: https://api.example.com/mcp
-    +    headers:
-    +      Authorization: ****** **-*
+    +    mcpServers:
+    +      github:
+    +        url: https://api.example.com/mcp
+    +        headers:
+    +          Authorization: ****** **-*
     +  my-files:
-    +    command: npx
-    +    args: [-y, files-server, "."]
+    +    mcpServers:
+    +      my-files:
+    +        command: npx
+    +        args: [-y, files-server, "."]
 
     --- ~/.cursor/mcp.json
     +++ ~/.cursor/mcp.json
@@ -192,7 +205,7 @@ fn json_output_has_the_same_report() {
         {
           "source": "codex",
           "section": "mcpServers",
-          "toolbox": "default",
+          "toolbox": "files",
           "name": "files",
           "transport": "stdio",
           "status": "new",
@@ -305,9 +318,11 @@ fn per_folder_servers_are_taken_over_only_there() {
     stage.run("import claude-code --take-over --http");
     assert_snapshot!(stage.without_paths(&stage.read("~/.claude.json")), @r#"{"n": 1, "mcpServers": {"notes": {"command": "notes"}}, "projects": {"~/project": {"mcpServers": {"pegboard": {"type": "http", "url": "http://127.0.0.1:7332/mcp", "headers": {"Authorization": "Bearer TOKEN"}}}}}}"#);
     assert_snapshot!(below_heading(&stage), @"
-    mcpServers:
+    toolboxes:
       notes:
-        command: own
+        mcpServers:
+          notes:
+            command: own
     ");
 }
 
@@ -347,19 +362,28 @@ fn name_conflicts_are_renamed_and_duplicates_merged() {
     assert_snapshot!(stage.without_paths(&stage.read("pegboard.yaml")), @r#"
     mcpServers:
       a: {command: first} # mine
+    toolboxes:
       a-2:
-        command: second
+        mcpServers:
+          a-2:
+            command: second
       b:
-        command: third
-        env:
-          X: "1"
-          "Y": "2"
+        mcpServers:
+          b:
+            command: third
+            env:
+              X: "1"
+              "Y": "2"
       a-3:
-        command: fourth
+        mcpServers:
+          a-3:
+            command: fourth
       d:
-        command: third
-        env:
-          X: "9"
+        mcpServers:
+          d:
+            command: third
+            env:
+              X: "9"
     "#);
 }
 
@@ -420,7 +444,7 @@ fn an_unreadable_file_does_not_stop_the_import() {
          |                      ^ Invalid JSON in config file: Expected value after colon in object property
     1 error: this file was not loaded
     pegboard.yaml contains plaintext keys: gh (headers.Authorization). Keep it out of version control, or replace them with ${NAME} and set the variable
-    Not trusted yet, since files of this project define them: gh, keyed. Review them, then run: pegboard trust pegboard.yaml
+    Not trusted yet, since files of this project define them: gh/gh, keyed/keyed. Review them, then run: pegboard trust pegboard.yaml
     Next: pegboard ls   or   pegboard connect CLIENT
     "#);
     assert_snapshot!(stage.run("import cursor"), @r#"
@@ -462,15 +486,20 @@ fn init_can_start_from_a_client() {
     Next: pegboard ls   or   pegboard connect CLIENT
     "#);
     assert_snapshot!(below_heading(&stage), @r#"
-    mcpServers:
+    toolboxes:
       github:
-        url: https://api.example.com/mcp
-        headers:
-          Authorization: Bearer sk-1
+        mcpServers:
+          github:
+            url: https://api.example.com/mcp
+            headers:
+              Authorization: Bearer sk-1
       my-files:
-        command: npx
-        args: [-y, files-server, "."]
-        disabled: true
+        mcpServers:
+          my-files:
+            command: npx
+            args: [-y, files-server, "."]
+            disabled: true
+    mcpServers:
       example-com-docs:
         url: https://example.com/docs/mcp
     "#);
