@@ -52,6 +52,10 @@ pub struct RuntimeSettings {
     pub queues: IndexMap<String, QueueSettings>,
     /// Automatic opening of toolboxes.
     pub auto_open: AutoOpen,
+    /// Maximum size in bytes of the tool definitions that `open_toolbox` returns. A larger toolbox is summarized: names
+    /// and one line per tool, within the same size.
+    #[schemars(range(min = 1_000, max = 10_000_000))]
+    pub open_toolbox_max_bytes: usize,
     /// Default start policy of servers.
     pub start: StartRule,
     /// Maximum wait of a client's first list for servers that are still starting and have no last known tools;
@@ -86,6 +90,7 @@ impl Default for RuntimeSettings {
             tool_output: OutputSettings::default(),
             queues: IndexMap::new(),
             auto_open: AutoOpen::default(),
+            open_toolbox_max_bytes: 20_000,
             start: StartRule::default(),
             list_timeout: Duration::from_secs(10).into(),
             mcp_init_concurrency: None,

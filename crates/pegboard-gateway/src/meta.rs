@@ -1,5 +1,6 @@
 //! The meta-tools: a few tools that find and call all others.
 
+use pegboard_core::text::clipped;
 use pegboard_json::RawJson;
 use pegboard_runtime::{Caller, CallerOptions, Runtime};
 
@@ -69,4 +70,11 @@ pub fn meta_tools(runtime: &Runtime) -> Vec<RawJson> {
 /// Returns the meta-tool with this name.
 pub(crate) fn find(name: &str) -> Option<&'static dyn MetaTool> {
     META_TOOLS.into_iter().find(|tool| tool.name() == name)
+}
+
+/// First sentence of a description, on one line.
+fn summary_line(description: &str, max_bytes: usize) -> String {
+    let words = description.split_whitespace().collect::<Vec<_>>().join(" ");
+    let sentence = words.split_once(". ").map_or(words.as_str(), |(first, _)| first);
+    clipped(sentence.trim_end_matches('.'), max_bytes).into_owned()
 }

@@ -275,6 +275,16 @@ impl Caller {
         }
     }
 
+    /// Makes the tools of a visible toolbox callable and starts nothing: a server starts with its first call. Has no
+    /// effect if toolboxes never open automatically.
+    pub fn open_on_use(&self, toolbox: &ToolboxName) {
+        let shared = self.shared();
+        let may_open = shared.settings().auto_open != AutoOpen::Never && self.can_see(toolbox);
+        if may_open && shared.active_plan().toolboxes.contains(toolbox) && !self.is_toolbox_open(toolbox) {
+            self.0.open_toolboxes.lock().insert(toolbox.clone());
+        }
+    }
+
     /// Returns `true` if a toolbox is open for this caller.
     pub fn is_toolbox_open(&self, toolbox: &ToolboxName) -> bool {
         let visibility = self.0.visibility.load();

@@ -62,8 +62,7 @@ pub(crate) fn read(reader: &mut ConfigReader<'_>, root: &Node, configuration: &m
     check_settings(reader, &settings, &key_path);
 
     if SECTIONS.iter().any(|section| root.get(section).is_some()) {
-        let mut toolbox =
-            ToolboxConfig { description: "Default toolbox".to_owned(), ..ToolboxConfig::default() };
+        let mut toolbox = ToolboxConfig::default();
         read_sections(reader, root, &key_path, &mut toolbox, configuration);
         let name = ToolboxName::new(DEFAULT_TOOLBOX).expect("the name is valid");
         configuration.toolboxes.insert(name, toolbox);
@@ -340,6 +339,7 @@ fn check_telemetry(reader: &mut ConfigReader<'_>, root: &Node, settings: &Teleme
 fn check_settings(reader: &mut ConfigReader<'_>, settings: &Node, key_path: &KeyPath) {
     check_range(reader, settings, key_path, "threads", (1, MAX_THREADS.into()));
     check_range(reader, settings, key_path, "toolNameMaxLength", (20, 200));
+    check_range(reader, settings, key_path, "openToolboxMaxBytes", (1_000, 10_000_000));
     if let Some(output) = settings.get("toolOutput") {
         check_range(reader, output, &key_path.key("toolOutput"), "overlapPercent", (0, 50));
     }

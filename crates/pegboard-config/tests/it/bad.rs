@@ -147,7 +147,7 @@ fn all_problems_of_a_file_are_reported_at_once() {
 fn an_invalid_server_is_left_out_alone() {
     assert_snapshot!(summarize_file("bad/pegboard.servers.json"), @r#"
     pegboard.servers.json Json Native
-    default: Default toolbox
+    default:
       good: fine [] []
       nothing: (mcpServers.nothing: Stdio MCP server 'nothing' requires a string 'command')
       misspelt: (mcpServers.misspelt.comand: unknown setting)
@@ -202,7 +202,7 @@ fn an_invalid_server_is_left_out_alone() {
 fn every_invalid_value_of_a_server_is_reported() {
     assert_snapshot!(summarize_file("bad/pegboard.types.json"), @r#"
     pegboard.types.json Json Native
-    default: Default toolbox
+    default:
       types: (mcpServers.types.command: expected a command, or a list of a command and its arguments, not a number)
     error[config_invalid]: pegboard.types.json:4:18  mcpServers.types.command
        4 |       "command": 5,
@@ -245,7 +245,7 @@ fn every_invalid_value_of_a_server_is_reported() {
 fn every_unset_variable_is_reported() {
     assert_snapshot!(summarize_file("bad/pegboard.missing.json"), @r#"
     pegboard.missing.json Json Native
-    default: Default toolbox
+    default:
       missing: (needs: NOT_SET, ALSO_NOT_SET)
       nameless: (mcpServers.nameless.command: Malformed syntax: not a variable reference)
     error[config_invalid]: pegboard.missing.json:3:47  mcpServers.missing.env.A
@@ -275,7 +275,7 @@ fn every_unset_variable_is_reported() {
 fn an_invalid_chain_is_left_out_alone() {
     assert_snapshot!(summarize_file("bad/pegboard.chains.json"), @r#"
     pegboard.chains.json Json Native
-    default: Default toolbox
+    default:
       chain good: 1 steps
     error[config_invalid]: pegboard.chains.json:4:17  chains.stepless
        4 |     "stepless": {"description": "nothing"},
@@ -384,7 +384,7 @@ fn a_workbench_file_needs_toolboxes() {
 fn secrets_are_redacted() {
     assert_snapshot!(summarize_file("bad/secrets.json"), @r#"
     secrets.json Json McpServers
-    default: Default toolbox
+    default:
       a: (mcpServers.a.env.L: expected a string, not a list)
     error[config_invalid]: secrets.json:1:116  mcpServers.a.env.L
        1 | …*** **-*******-***"}, "env": {"K": "${KEY:-********}", "L": ["**-****-****"]}, "comand": "x", "requestTimeoutMs": "${KEY}"}}}
@@ -413,7 +413,7 @@ fn a_directory_is_not_a_file() {
 fn a_chain_that_cannot_work_is_left_out() {
     assert_snapshot!(summarize_file("bad/pegboard.flaws.yaml"), @r#"
     pegboard.flaws.yaml Yaml Native
-    default: Default toolbox
+    default:
       chain fine: 1 steps
     error[config_invalid]: pegboard.flaws.yaml:2:10  chains.empty
        2 |   empty: {steps: []}
@@ -434,7 +434,7 @@ fn a_chain_that_cannot_work_is_left_out() {
 fn a_chain_file_is_strict_whatever_its_name() {
     assert_snapshot!(summarize_file("bad/chain.yaml"), @"
     chain.yaml Yaml Chain
-    default: Default toolbox
+    default:
     error[config_invalid]: chain.yaml:3:17  steps[0].wiht
        3 |   - {tool: ask, wiht: {question: town}}
          |                 ^^^^ unknown setting

@@ -26,7 +26,7 @@ fn a_workbench_file_is_read() {
 fn a_client_file_is_the_default_toolbox() {
     assert_snapshot!(summarize_file("good/mcp.json"), @r#"
     mcp.json Json McpServers
-    default: Default toolbox
+    default:
       github: http https://api.example.com/mcp/ {"Authorization": ***}
       search: uvx ["search-server"] ["SEARCH_KEY="] (off)
       files: npx ["-y", "files-server", "/home/ada/notes"] []
@@ -51,7 +51,7 @@ fn every_setting_of_a_native_file_is_read() {
     expose="hybrid"
     pinned=["github__search_*"]
     profiles={"editor":{"expose":"flat","toolboxes":["dev"],"pinned":[],"transparent":true,"corrections":false},"helper":{"expose":"agent","toolboxes":null,"pinned":[],"transparent":false,"corrections":false}}
-    default: Default toolbox
+    default:
       notes: notes-server ["--quiet", "--port", "8080"] []
       chain digest: 2 steps
     dev: Code and issues
@@ -68,7 +68,7 @@ fn toml_keeps_the_order_of_the_file() {
     toolTimeout="45s"
     queues={"web":{"maxConcurrency":2,"maxWaiting":10000,"waitTimeoutMs":null,"defaultTimeoutMs":null,"shared":false,"ageing":"5s"}}
     expose="flat"
-    default: Default toolbox
+    default:
       files: files-server ["--root", "/srv"] [] queue="web"
       search: (needs: SEARCH_KEY)
     extra: More of them
@@ -84,7 +84,7 @@ fn toml_keeps_the_order_of_the_file() {
 fn the_format_without_an_extension_is_detected_by_content() {
     assert_snapshot!(summarize_file("good/plain"), @r#"
     plain Yaml McpServers
-    default: Default toolbox
+    default:
       clock: clock [] [] cache="off"
     "#);
 }

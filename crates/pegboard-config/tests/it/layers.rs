@@ -75,7 +75,7 @@ mcpServers:
     toolTimeout="2m"
     toolOutput={"enabled":true,"expiresAfter":"1d","sessionTokenBudget":null,"maxChunks":4,"overlapPercent":20,"avgLineBytesThreshold":1000}
     pinned=["c"]
-    default: Default toolbox
+    default:
       clock: clock-server ["--local"] []
       notes: notes-server [] []
       files: files-server [] []
@@ -88,14 +88,14 @@ fn null_removes_a_key_but_an_empty_section_does_not() {
     assert_snapshot!(merge_user_and_project(user, "toolTimeout: null\nmcpServers: {clock: null, notes: {env: ~}}"), @r#"
     user/pegboard.yaml Yaml Native
     pegboard.yaml Yaml Native
-    default: Default toolbox
+    default:
       notes: n [] []
     "#);
     assert_snapshot!(merge_user_and_project(user, "mcpServers:\n"), @r#"
     user/pegboard.yaml Yaml Native
     pegboard.yaml Yaml Native
     toolTimeout="1m"
-    default: Default toolbox
+    default:
       clock: c [] []
       notes: n [] ["A=b"]
     "#);
@@ -119,7 +119,7 @@ mcpServers:
     user/pegboard.yaml Yaml Native
     pegboard.yaml Yaml Native
     queues={"web":{"maxConcurrency":3,"maxWaiting":10000,"waitTimeoutMs":null,"defaultTimeoutMs":null,"shared":false,"ageing":"5s"}}
-    default: Default toolbox
+    default:
       api: sse https://example.com/a {}
       job: j [] ["A=1", "B=2"]
     "#);
@@ -140,7 +140,7 @@ mcpServers:
     assert_snapshot!(merge_user_and_project(user, project), @r#"
     user/pegboard.yaml Yaml Native
     pegboard.yaml Yaml Native
-    default: Default toolbox
+    default:
       api: http http://127.0.0.1:3000/mcp {} cache="5m"
       job: job-server [] []
     "#);
@@ -165,7 +165,7 @@ fn named_files_replace_the_tools_but_not_the_settings_of_the_user() {
     two.json Json McpServers
     toolTimeout="3m"
     start="eager"
-    default: Default toolbox
+    default:
       a: a [] []
       b: b [] []
     "#);
@@ -215,7 +215,7 @@ fn a_foreign_file_stays_lenient_beside_a_native_one() {
     assert_snapshot!(summarize_result(folder.path(), load_layers(&layers, &environment)), @r#"
     pegboard.yaml Yaml Native
     mcp.json Json McpServers
-    default: Default toolbox
+    default:
       a: a [] []
     warning: mcp.json:1:23  mcpServers.a.flavour
        1 | {"mcpServers": {"a": {"flavour": ["x"]}}, "theme": "dark"}
@@ -247,7 +247,7 @@ fn a_single_setting_overrides_every_file() {
     toolResponseMaxBytes=65536
     queues={"a.b":{"maxConcurrency":2,"maxWaiting":10000,"waitTimeoutMs":null,"defaultTimeoutMs":null,"shared":false,"ageing":"5s"}}
     start="eager"
-    default: Default toolbox
+    default:
       clock: c ["1.10"] [] (off)
       notes: n ["1.10"] ["KEY=sk-from-outside"]
     "#);
@@ -291,7 +291,7 @@ fn an_invalid_setting_is_reported_by_its_name() {
     1 error: this configuration was not loaded
 
     pegboard.yaml Yaml Native
-    default: Default toolbox
+    default:
       clock: (needs: GONE)
     error[config_invalid]: --set mcpServers.clock.env.KEY  mcpServers.clock.env.KEY
          | mcpServers.clock.env.KEY=${GONE}
@@ -299,7 +299,7 @@ fn an_invalid_setting_is_reported_by_its_name() {
       help: export GONE=…, or add a default: ${GONE:-}
 
     pegboard.yaml Yaml Native
-    default: Default toolbox
+    default:
       clock: (mcpServers.clock.shared: expected true or false, not a string)
     error[config_invalid]: --set mcpServers.clock.shared  mcpServers.clock.shared
          | mcpServers.clock.shared=perhaps
@@ -316,7 +316,7 @@ fn an_invalid_setting_is_reported_by_its_name() {
 fn null_removes_a_key_that_may_not_exist() {
     assert_snapshot!(merge_with_settings("toolTimeout: 1m", &["toolTimeout=null", "start=null", "mcpServers.clock=null"]), @r#"
     pegboard.yaml Yaml Native
-    default: Default toolbox
+    default:
     "#);
 }
 
@@ -342,7 +342,7 @@ fn a_variable_is_a_setting_in_any_spelling() {
     toolResponseMaxBytes=1000
     toolOutput={"enabled":true,"expiresAfter":"1d","sessionTokenBudget":null,"maxChunks":7,"overlapPercent":10,"avgLineBytesThreshold":1000}
     queues={"slow":{"maxConcurrency":2,"maxWaiting":10000,"waitTimeoutMs":null,"defaultTimeoutMs":null,"shared":false,"ageing":"5s"}}
-    default: Default toolbox
+    default:
       my-clock: c [] ["API_KEY=secret-of-the-clock"]
       api: http https://example.com/mcp {"X-API-KEY": ***}
     "#);
@@ -384,7 +384,7 @@ fn a_value_is_a_source() {
     let layers =
         Layers::new(folder.path()).value("https://example.com", value).set("mcpServers.web.cache=5m");
     assert_snapshot!(summarize_result(folder.path(), load_layers(&layers, &environment)), @r#"
-    default: Default toolbox
+    default:
       web: (mcpServers.web.qeue: unknown setting)
     error[config_invalid]: https://example.com  mcpServers.web.qeue
          |       "qeue": "x"
@@ -422,6 +422,7 @@ const CLIENT_FILE: &str =
     r#"{"mcpServers": {"files": {"alwaysAllow": ["x"], "queue": "slow"}}, "theme": "dark"}"#;
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a line per setting")]
 fn every_setting_has_a_source() {
     let folder = folder(&[
         ("user/pegboard.toml", "toolTimeout = '1m'\nstart = 'eager'\n[toolOutput]\nmaxChunks = 3\n"),
@@ -471,6 +472,7 @@ fn every_setting_has_a_source() {
     toolOutput.avgLineBytesThreshold = 1000    built-in
     queues.slow.concurrent = 2    PEGBOARD__QUEUES__SLOW__CONCURRENT
     autoOpen = "stateless"    built-in
+    openToolboxMaxBytes = 20000    built-in
     start = "eager"    user/pegboard.toml:2:9
     listTimeout = "10s"    built-in
     toolNameMaxLength = 64    built-in

@@ -80,7 +80,7 @@ fn summary(configuration: &Configuration) -> String {
     lines.extend(changes(&settings, &json!(RuntimeSettings::default())));
     lines.extend(changes(&gateway, &json!(GatewaySettings::default())));
     for (name, toolbox) in &configuration.toolboxes {
-        lines.push(format!("{name}: {}", toolbox.description));
+        lines.push(format!("{name}: {}", toolbox.description).trim_end().to_owned());
         for (name, server) in &toolbox.servers {
             lines.push(format!("  {name}: {}", server_line(server)));
         }

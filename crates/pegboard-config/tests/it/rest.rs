@@ -64,7 +64,7 @@ fn an_invalid_tool_is_left_out_alone() {
     assert_snapshot!(summarize_file("bad/pegboard.rest.yaml"), @r#"
     pegboard.rest.yaml Yaml Native
     queues={"web":{"maxConcurrency":1,"maxWaiting":10000,"waitTimeoutMs":null,"defaultTimeoutMs":null,"shared":false,"ageing":"5s"}}
-    default: Default toolbox
+    default:
       tool fine: usable
       tool parameter: (restTools.parameter.url: parameter 'idd' is not defined in parametersSchema)
       tool host: (restTools.host.url: a parameter is not allowed in the host or port: callers could choose the server)

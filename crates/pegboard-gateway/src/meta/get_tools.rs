@@ -15,12 +15,13 @@ use pegboard_runtime::search::SearchQuery;
 use serde_json::{Value, json};
 
 use super::MetaTool;
+use super::input::DetailLevel;
 use crate::client_request::ClientRequest;
 use crate::result;
 use crate::surface::ReplyFuture;
-use entry::{compact, full};
+use entry::{brief, compact, full};
 use finder::{MissingTool, ToolFinder};
-use query::{DetailLevel, IdleServers, QueryTarget, RequestedTool, ToolQuery};
+use query::{IdleServers, QueryTarget, RequestedTool, ToolQuery};
 
 mod entry;
 mod finder;
@@ -33,6 +34,10 @@ const MAX_FULL: usize = 50;
 const MAX_COMPACT: usize = 200;
 /// Maximum number of search hits.
 const MAX_HITS: usize = 10;
+/// Maximum size of the definitions in an answer to a search.
+const MAX_HIT_BYTES: usize = 2_000;
+/// Maximum size of the definition of the best hit.
+const MAX_BEST_HIT_BYTES: usize = 6_000;
 /// Maximum number of unknown names that get suggestions.
 const MAX_SUGGESTED: usize = 10;
 /// Maximum number of toolboxes that one request opens.
@@ -142,7 +147,6 @@ fn answer(request: &ClientRequest, query: &ToolQuery, failed: Vec<Value>) -> Raw
             answer
         }
         QueryTarget::Search(words) => {
-            let detail = query.detail.unwrap_or(DetailLevel::Compact);
             let hits = request.profile.with_scope(|scope| {
                 let hits = finder.snapshot.search(&SearchQuery {
                     scope,
@@ -152,7 +156,10 @@ fn answer(request: &ClientRequest, query: &ToolQuery, failed: Vec<Value>) -> Raw
                 hits.iter().map(|hit| Arc::clone(hit.tool)).collect::<Vec<_>>()
             });
             let mut answer = json!({"success": true, "query": clipped(words, MAX_ECHO_BYTES)});
-            add_tools(&mut answer, &request.caller, &hits, detail);
+            match query.detail {
+                Some(detail) => add_tools(&mut answer, &request.caller, &hits, detail),
+                None => add_hits(&mut answer, &request.caller, &hits),
+            }
             let not_started = finder.not_started();
             if !not_started.is_empty() {
                 answer["notSearched"] = json!({
@@ -245,14 +252,8 @@ fn add_tools(answer: &mut Value, caller: &Caller, tools: &[Arc<CatalogueTool>], 
     if n_shown < tools.len() {
         answer["leftOut"] = (tools.len() - n_shown).into();
     }
-    let mut closed: Vec<&str> = Vec::new();
-    for tool in shown {
-        if !caller.is_toolbox_open(&tool.id.toolbox) && !closed.contains(&tool.id.toolbox.as_str()) {
-            closed.push(tool.id.toolbox.as_str());
-        }
-    }
-    if !closed.is_empty() {
-        answer["openFirst"] = json!(closed);
+    if detail == DetailLevel::Full {
+        open_on_use(answer, caller, shown);
     }
     answer["instruction"] = match detail {
         DetailLevel::Compact => include_str!("get_tools/compact.md"),
@@ -260,6 +261,49 @@ fn add_tools(answer: &mut Value, caller: &Caller, tools: &[Arc<CatalogueTool>], 
     }
     .trim_end()
     .into();
+}
+
+/// Adds search hits: the best ones with schemas, as far as these are small, so that the right tool can be called at once.
+fn add_hits(answer: &mut Value, caller: &Caller, hits: &[Arc<CatalogueTool>]) {
+    let (mut tools, mut n_bytes, mut n_described) = (Vec::new(), 0, 0);
+    for (index, hit) in hits.iter().enumerate() {
+        let described = (index == n_described).then(|| full(hit));
+        let fits = |described: &Value| {
+            n_bytes += described.to_string().len();
+            n_bytes <= if index == 0 { MAX_BEST_HIT_BYTES } else { MAX_HIT_BYTES }
+        };
+        tools.push(match described.filter(fits) {
+            Some(described) => {
+                n_described += 1;
+                described
+            }
+            None => brief(hit),
+        });
+    }
+    answer["toolCount"] = tools.len().into();
+    answer["tools"] = tools.into();
+    open_on_use(answer, caller, &hits[..n_described]);
+    answer["instruction"] = match n_described {
+        0 => include_str!("get_tools/compact.md"),
+        n_all if n_all == hits.len() => include_str!("get_tools/schemas.md"),
+        _ => include_str!("get_tools/hits.md"),
+    }
+    .trim_end()
+    .into();
+}
+
+/// Makes described tools callable. Where toolboxes never open automatically, the answer says which to open.
+fn open_on_use(answer: &mut Value, caller: &Caller, described: &[Arc<CatalogueTool>]) {
+    let mut closed: Vec<&str> = Vec::new();
+    for toolbox in described.iter().map(|tool| &tool.id.toolbox) {
+        caller.open_on_use(toolbox);
+        if !caller.is_toolbox_open(toolbox) && !closed.contains(&toolbox.as_str()) {
+            closed.push(toolbox.as_str());
+        }
+    }
+    if !closed.is_empty() {
+        answer["openFirst"] = json!(closed);
+    }
 }
 
 /// Last answer to a session.

@@ -19,6 +19,15 @@ pub(super) fn echo(text: &str) -> String {
     echoed
 }
 
+/// Level of detail per tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DetailLevel {
+    /// Names and description.
+    Compact,
+    /// Also the input schema.
+    Full,
+}
+
 /// Collected input problems.
 #[derive(Default)]
 pub(super) struct InputProblems(Vec<String>);
@@ -64,6 +73,18 @@ impl InputProblems {
             Some(text) => return Some(text.into_owned()),
         }
         None
+    }
+
+    /// Reads an optional level of detail.
+    pub(super) fn detail(&mut self, value: Option<RawJson>) -> Option<DetailLevel> {
+        match value?.text().as_deref() {
+            Some("compact") => Some(DetailLevel::Compact),
+            Some("full") => Some(DetailLevel::Full),
+            Some(_) | None => {
+                self.add("detail", "Expected compact or full");
+                None
+            }
+        }
     }
 
     /// Rejects unknown members, with a suggestion for known aliases.

@@ -6,13 +6,16 @@ use futures_util::future::{FutureExt, ready};
 use pegboard_core::error::{CallError, ErrorKind, NotFound};
 use pegboard_json::RawJson;
 use pegboard_runtime::Caller;
+use pegboard_runtime::toolbox::OpenedToolbox;
 use serde_json::json;
 
 use super::MetaTool;
-use super::input::{InputProblems, echo};
+use super::input::{DetailLevel, InputProblems, echo};
 use crate::client_request::ClientRequest;
 use crate::result;
 use crate::surface::ReplyFuture;
+
+mod summary;
 
 /// The `open_toolbox` tool.
 pub(super) struct OpenToolbox;
@@ -24,7 +27,10 @@ static DEFINITION: LazyLock<RawJson> = LazyLock::new(|| {
         "description": include_str!("open_toolbox.md").trim_end(),
         "inputSchema": {
             "type": "object",
-            "properties": {"toolbox": {"type": "string", "minLength": 1}},
+            "properties": {
+                "toolbox": {"type": "string", "minLength": 1},
+                "detail": {"enum": ["compact", "full"]},
+            },
             "required": ["toolbox"],
             "additionalProperties": false,
         },
@@ -44,13 +50,13 @@ impl MetaTool for OpenToolbox {
     }
 
     fn call(&self, request: ClientRequest, arguments: RawJson) -> ReplyFuture {
-        let toolbox = match read_toolbox(arguments) {
-            Ok(toolbox) => toolbox,
+        let (toolbox, detail) = match read_arguments(arguments) {
+            Ok(read) => read,
             Err(error_result) => return ready(Ok(error_result.into())).boxed(),
         };
         async move {
             let result = match request.caller.open(&toolbox).await {
-                Ok(opened) => result::text_result(&RawJson::of(&opened).indented()),
+                Ok(opened) => result::text_result(listing(&request, &opened, detail).as_str()),
                 Err(error) => open_error(&toolbox, &error),
             };
             Ok(result.into())
@@ -59,21 +65,36 @@ impl MetaTool for OpenToolbox {
     }
 }
 
+/// Lists the tools of a toolbox: every definition, or a summary if they are large and the caller does not ask for them.
+fn listing(request: &ClientRequest, opened: &OpenedToolbox, detail: Option<DetailLevel>) -> RawJson {
+    let max_bytes = request.profile.runtime.settings().open_toolbox_max_bytes;
+    let is_small = opened.tools.as_str().len() <= max_bytes;
+    let detail = detail.unwrap_or(if is_small { DetailLevel::Full } else { DetailLevel::Compact });
+    match detail {
+        DetailLevel::Full => RawJson::of(opened),
+        DetailLevel::Compact => {
+            let snapshot = request.profile.runtime.catalogue();
+            RawJson::from(summary::summarize(opened, snapshot.tools_of(&opened.toolbox), max_bytes))
+        }
+    }
+}
+
 /// Parses the arguments; `Err` is the error result.
-fn read_toolbox(arguments: RawJson) -> Result<String, RawJson> {
+fn read_arguments(arguments: RawJson) -> Result<(String, Option<DetailLevel>), RawJson> {
     let mut problems = InputProblems::default();
-    let mut toolbox = None;
+    let (mut toolbox, mut detail) = (None, None);
     if let Some(arguments) = problems.object("", Some(arguments)) {
         toolbox = problems.required_name("toolbox", arguments.get("toolbox"), "Toolbox name");
+        detail = problems.detail(arguments.get("detail"));
         problems.reject_unknown(
             "",
             &arguments,
-            &["toolbox"],
+            &["toolbox", "detail"],
             &[("toolbox_name", "toolbox"), ("name", "toolbox")],
         );
     }
     match (problems.text(), toolbox) {
-        (None, Some(toolbox)) => Ok(toolbox),
+        (None, Some(toolbox)) => Ok((toolbox, detail)),
         (text, _) => {
             let text = format!("Invalid parameters: {}", text.unwrap_or_default());
             let kind = ErrorKind::InvalidParameters;

@@ -84,7 +84,7 @@ impl Surface for HybridSurface {
     }
 
     fn instructions(&self) -> Option<String> {
-        Some(instructions::for_toolboxes(&self.profile.toolboxes()))
+        Some(instructions::for_profile(&self.profile))
     }
 
     fn expose(&self) -> Expose {

@@ -27,7 +27,7 @@ impl Surface for MetaSurface {
     }
 
     fn instructions(&self) -> Option<String> {
-        Some(instructions::for_toolboxes(&self.profile.toolboxes()))
+        Some(instructions::for_profile(&self.profile))
     }
 
     fn expose(&self) -> Expose {

@@ -113,8 +113,7 @@ async fn grouped_and_flat_names_are_equivalent_and_schemas_omit_context() {
             "#);
             insta::assert_snapshot!(grouped["instruction"].as_str().unwrap(), @r#"Call a tool with use_tool {"tool": its `tool`, "arguments": what its inputSchema asks for}; or by its `name`, with `context` {"sessionId", "workspaceId"} beside the arguments."#);
         }
-        let closed = if era == Era::Session { json!(["vault"]) } else { Value::Null };
-        assert_eq!(grouped["openFirst"], closed);
+        assert_eq!(grouped["openFirst"], Value::Null, "the toolbox opens on use");
     }
 }
 
@@ -125,9 +124,6 @@ async fn found_tools_can_be_called() {
         for era in ERAS {
             let (client, _) = connect(&gateway, profile, era).await;
             let found = get_tools(&client, json!({"tools": ["my_git_log"]})).await;
-            for toolbox in found["openFirst"].as_array().into_iter().flatten() {
-                call(&client, "open_toolbox", json!({"toolbox": toolbox})).await;
-            }
             let tool = &found["tools"][0];
             let used = call(&client, "use_tool", json!({"tool": tool["tool"], "arguments": {"n": 1}})).await;
             assert_eq!(text(&used), r#"my_git/log {"n":1}"#);
@@ -176,7 +172,7 @@ async fn a_whole_server_or_toolbox_is_listed_compactly() {
     let (gateway, _) = start_gateway().await;
     let (client, _) = connect(&gateway, None, Era::Session).await;
     let server = get_tools(&client, json!({"tools": {"my_git": []}})).await;
-    insta::assert_snapshot!(server, @r#"{"success":true,"requestedTools":["my_git"],"tools":[{"name":"my_git_diff","description":"The tool diff","tool":{"toolbox":"vault","server":"my_git","name":"diff"}},{"name":"my_git_log","description":"The tool log","tool":{"toolbox":"vault","server":"my_git","name":"log"}}],"toolCount":2,"openFirst":["vault"],"instruction":"For their input schemas: get_tools {\"tools\": [NAME, …]}. Then call them with use_tool {\"tool\": its `tool`, \"arguments\": {…}}."}"#);
+    insta::assert_snapshot!(server, @r#"{"success":true,"requestedTools":["my_git"],"tools":[{"name":"my_git_diff","description":"The tool diff","tool":{"toolbox":"vault","server":"my_git","name":"diff"}},{"name":"my_git_log","description":"The tool log","tool":{"toolbox":"vault","server":"my_git","name":"log"}}],"toolCount":2,"instruction":"For their input schemas: get_tools {\"tools\": [NAME, …]}. Then call them with use_tool {\"tool\": its `tool`, \"arguments\": {…}}."}"#);
     let toolbox = get_tools(&client, json!({"tools": "vault"})).await;
     assert_eq!((&toolbox["toolCount"], &toolbox["tools"][0]["inputSchema"]), (&json!(4), &Value::Null));
     let full = get_tools(&client, json!({"tools": ["my_git"], "detail": "full"})).await;
@@ -191,8 +187,8 @@ async fn a_query_searches_tools() {
         let found = get_tools(&client, json!({"query": "read content"})).await;
         assert_eq!(found["notSearched"]["servers"], json!(["web"]));
         insta::allow_duplicates! { insta::assert_snapshot!(lines(&found["tools"]), @r#"
-        {"name":"contentManager_readContent","description":"The tool readContent","tool":{"toolbox":"vault","server":"contentManager","name":"readContent"}}
-        {"name":"contentManager_listContent","description":"The tool listContent","tool":{"toolbox":"vault","server":"contentManager","name":"listContent"}}
+        {"name":"contentManager_readContent","title":"Read Content","description":"The tool readContent","inputSchema":{"type":"object","properties":{"path":{"type":"string"}},"required":["path"]},"tool":{"toolbox":"vault","server":"contentManager","name":"readContent"}}
+        {"name":"contentManager_listContent","title":"List Content","description":"The tool listContent","inputSchema":{"type":"object","properties":{}},"tool":{"toolbox":"vault","server":"contentManager","name":"listContent"}}
         "#); }
         let full = get_tools(&client, json!({"query": "git log", "detail": "full"})).await;
         assert_eq!(full["tools"][0]["tool"]["name"], "log");
@@ -332,4 +328,41 @@ async fn get_tools_is_listed_where_tools_are_not() {
             assert_eq!(get_tools(&client, json!({})).await["success"], true);
         }
     }
+}
+
+#[tokio::test]
+async fn the_best_hits_have_schemas_and_can_be_called_at_once() {
+    let tool =
+        |number: usize| {
+            let description = format!("Reads page {number} of the handbook. {}", "Long text. ".repeat(40));
+            ToolEntry::from_fn(format!("page_{number}"), &description, |arguments: Value| async move {
+                Ok(arguments)
+            })
+        };
+    for (auto_open, is_open) in [("stateless", true), ("never", false)] {
+        let settings = serde_json::from_value(json!({"autoOpen": auto_open})).unwrap();
+        let builder = Runtime::builder().settings(settings).toolbox("books", "");
+        let runtime = builder.provide("shelf", mcp_server((0..12).map(tool))).start().await.unwrap();
+        let (client, _) = connect(&gateway(&runtime, json!({})), None, Era::Session).await;
+        let found = get_tools(&client, json!({"query": "handbook page"})).await;
+        let tools = found["tools"].as_array().unwrap();
+        let n_described = tools.iter().filter(|tool| tool.get("inputSchema").is_some()).count();
+        assert!((1..10).contains(&n_described) && tools.len() == 10, "{n_described} of {}", tools.len());
+        assert!(found.to_string().len() < 5_000, "{}", found.to_string().len());
+        assert_eq!(found.get("openFirst").is_none(), is_open, "{auto_open}");
+        let used = call(&client, "use_tool", json!({"tool": tools[0]["tool"], "arguments": {"n": 1}})).await;
+        assert_eq!(used["isError"].is_null(), is_open, "{auto_open}: {used}");
+    }
+}
+
+#[tokio::test]
+async fn a_found_tool_starts_its_server_with_the_first_call() {
+    let (gateway, n_opened) = start_gateway().await;
+    let (client, _) = connect(&gateway, None, Era::Session).await;
+    get_tools(&client, json!({"tools": ["my_git_log"]})).await;
+    assert_eq!(n_opened.load(Ordering::SeqCst), 0);
+    let refused = use_tool(&client, ["net", "web", "fetch"], json!({})).await;
+    assert!(text(&refused).contains("Toolbox 'net' is not open"), "{refused}");
+    let used = use_tool(&client, ["vault", "my_git", "log"], json!({})).await;
+    assert_eq!(text(&used), "my_git/log {}");
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use futures_util::future::join_all;
+use pegboard_core::entry::ToolEntry;
 use pegboard_core::output::Output;
 use pegboard_core::settings::ServerSettings;
 use pegboard_gateway::Gateway;
@@ -121,9 +122,7 @@ async fn opening_lists_all_tools_in_order_and_unchanged() {
             {"name":"alpha","description":"The tool alpha","inputSchema":{"type":"object"},"server":"a","toolbox":"dev"}
             "#);
         }
-        assert!(
-            text(&result).starts_with("{\n  \"toolbox\": \"dev\",\n  \"description\": \"For development\",")
-        );
+        assert!(text(&result).starts_with(r#"{"toolbox":"dev","description":"For development","#));
     }
 }
 
@@ -330,4 +329,99 @@ async fn open_toolboxes_are_private_to_a_session() {
     assert_eq!(text(&use_tool(&one, ["dev", "b", "zeta"], json!({})).await), "b/zeta {}");
     let refused = text(&use_tool(&other, ["dev", "b", "zeta"], json!({})).await);
     assert!(refused.starts_with("isError: Error executing tool: Toolbox 'dev' is not open"), "{refused}");
+}
+
+/// A toolbox of `n_tools` tools with definitions of about 300 bytes.
+async fn start_large_gateway(n_tools: usize, settings: Value) -> Gateway {
+    let tool = |number: usize| {
+        let name = format!("find_{number}");
+        let description = format!("Finds entries of book {number}. {}", "Sorted by date. ".repeat(15));
+        ToolEntry::from_fn(&*name, &description, |arguments: Value| async move { Ok(arguments) })
+    };
+    let runtime = Runtime::builder()
+        .settings(serde_json::from_value(settings).unwrap())
+        .toolbox("books", "")
+        .provide("library", mcp_server((0..n_tools).map(tool)))
+        .start()
+        .await
+        .unwrap();
+    gateway(&runtime, json!({}))
+}
+
+#[tokio::test]
+async fn a_large_toolbox_is_summarized_within_the_limit() {
+    let cases = [
+        // Number of tools, limit, detail; whether definitions are listed.
+        (10, json!({}), Value::Null, true),
+        (10, json!({"openToolboxMaxBytes": 1_000}), Value::Null, false),
+        (10, json!({}), json!("compact"), false),
+        (100, json!({}), Value::Null, false),
+        (100, json!({}), json!("full"), true),
+        (1_000, json!({}), Value::Null, false),
+        (3_000, json!({}), Value::Null, false),
+    ];
+    for (n_tools, settings, detail, has_definitions) in cases {
+        let gateway = start_large_gateway(n_tools, settings).await;
+        let (client, _) = connect(&gateway, None, Era::Session).await;
+        let mut arguments = json!({"toolbox": "books"});
+        if !detail.is_null() {
+            arguments["detail"] = detail;
+        }
+        let text = text(&call(&client, "open_toolbox", arguments).await);
+        let opened: Value = serde_json::from_str(&text).unwrap();
+        assert!(!text.contains('\n'), "{text}");
+        if has_definitions {
+            assert_eq!(opened["tools"].as_array().unwrap().len(), n_tools);
+            continue;
+        }
+        assert_eq!((&opened["tools"], &opened["tool_count"]), (&Value::Null, &json!(n_tools)));
+        assert!(text.len() < 20_500, "{} bytes", text.len());
+        let tools = &opened["summaries"]["library"];
+        let n_listed =
+            tools.as_object().map_or_else(|| tools.as_array().unwrap().len(), serde_json::Map::len);
+        assert_eq!(n_listed as u64 + opened["left_out"].as_u64().unwrap_or(0), n_tools as u64);
+        let used = use_tool(&client, ["books", "library", "find_7"], json!({"a": 1})).await;
+        assert_eq!(used["isError"], Value::Null, "{used}");
+    }
+}
+
+#[tokio::test]
+async fn a_summary_has_one_line_per_tool() {
+    let gateway = start_large_gateway(2, json!({})).await;
+    let (client, _) = connect(&gateway, None, Era::Session).await;
+    let opened = call(&client, "open_toolbox", json!({"toolbox": "books", "detail": "compact"})).await;
+    insta::assert_snapshot!(text(&opened), @r#"{"toolbox":"books","description":"","servers_connected":1,"tool_count":2,"summaries":{"library":{"find_0":"Finds entries of book 0","find_1":"Finds entries of book 1"}},"instruction":"Many tools: only summaries are listed. Find tools with their input schemas: get_tools {\"query\": WORDS} or get_tools {\"tools\": {SERVER: [NAME, …]}}. Then call them with use_tool."}"#);
+}
+
+#[tokio::test]
+async fn with_many_tools_the_instructions_lead_to_a_search() {
+    let gateway = start_large_gateway(30, json!({})).await;
+    let (client, _) = connect(&gateway, None, Era::Session).await;
+    insta::assert_snapshot!(client.server().instructions.as_deref().unwrap(), @r#"
+    30 tools in toolboxes:
+    - books (1 server: library) find_0, find_1, find_2, find_3, find_4 and 25 more
+
+    1. Find tools by what they do: get_tools {"query":"WORDS"}; or see all of a toolbox: open_toolbox {"toolbox":"books"}
+    2. Call one of them: use_tool {"tool":{"toolbox":"books","server":"library","name":"TOOL"},"arguments":{}}
+    "#);
+}
+
+#[tokio::test]
+async fn descriptions_of_many_toolboxes_are_shortened() {
+    for (n_toolboxes, max_bytes) in [(10, 12_000), (30, 6_000), (200, 9_000)] {
+        let mut builder = Runtime::builder();
+        for number in 0..n_toolboxes {
+            let name = format!("box{number}");
+            builder = builder
+                .toolbox(&name, "Long words. ".repeat(80))
+                .provide(&name, mcp_server([echo_tool("s", "x")]));
+        }
+        let runtime = builder.start().await.unwrap();
+        let (client, _) = connect(&gateway(&runtime, json!({})), None, Era::Session).await;
+        let instructions = client.server().instructions.clone().unwrap();
+        assert!(instructions.len() < max_bytes, "{n_toolboxes}: {}", instructions.len());
+        for number in 0..n_toolboxes {
+            assert!(instructions.contains(&format!("- box{number}")), "{instructions}");
+        }
+    }
 }

@@ -6,10 +6,19 @@ use pegboard_runtime::catalogue::CatalogueTool;
 use pegboard_runtime::names::display_name;
 use serde_json::{Value, json};
 
+use crate::meta::summary_line;
+
 /// Maximum length of a description without schema.
 const MAX_SUMMARY_BYTES: usize = 160;
+/// Maximum length of the line of a search hit.
+const MAX_LINE_BYTES: usize = 100;
 /// Parameters that are addressed to the runtime and not to the tool.
 const CONTEXT_PARAMETERS: [&str; 2] = ["context", "workspaceContext"];
+
+/// Name and one line, for a search hit that may not be the right one.
+pub(super) fn brief(tool: &CatalogueTool) -> Value {
+    json!({"name": &*tool.agent_mode_name, "description": summary_line(tool.entry.description(), MAX_LINE_BYTES)})
+}
 
 /// Name and short description.
 pub(super) fn compact(tool: &CatalogueTool) -> Value {

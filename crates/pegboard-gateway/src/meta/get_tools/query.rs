@@ -6,7 +6,7 @@ use pegboard_json::RawJson;
 use pegboard_runtime::sessions::CallerContext;
 use serde_json::{Map, Value};
 
-use crate::meta::input::{InputProblems, echo};
+use crate::meta::input::{DetailLevel, InputProblems, echo};
 
 /// Maximum number of names per query.
 const MAX_NAMED: usize = 200;
@@ -51,15 +51,6 @@ pub(super) enum RequestedTool {
     Id(ToolId),
 }
 
-/// Level of detail per tool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum DetailLevel {
-    /// Names and description.
-    Compact,
-    /// Also the input schema.
-    Full,
-}
-
 /// Treatment of servers that have not been started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IdleServers {
@@ -80,7 +71,7 @@ impl ToolQuery {
         let query = root.get("query").filter(|query| query.as_str() != "null");
         let query = query.and_then(|query| read_text("query", &query, &mut problems));
         let query = query.filter(|query| !query.trim().is_empty());
-        let detail = root.get("detail").and_then(|detail| read_detail(&detail, &mut problems));
+        let detail = problems.detail(root.get("detail"));
         let idle_servers = match root.get("connect").as_ref().map_or("false", RawJson::as_str) {
             "true" => IdleServers::Connect,
             "false" => IdleServers::Leave,
@@ -207,15 +198,4 @@ fn read_id(item: &RawJson, problems: &mut InputProblems) -> Option<ToolId> {
         problems.add("tools", "Expected a name, or {toolbox, server, name}");
     }
     id
-}
-
-fn read_detail(value: &RawJson, problems: &mut InputProblems) -> Option<DetailLevel> {
-    match value.text().as_deref() {
-        Some("compact") => Some(DetailLevel::Compact),
-        Some("full") => Some(DetailLevel::Full),
-        Some(_) | None => {
-            problems.add("detail", "Expected compact or full");
-            None
-        }
-    }
 }
