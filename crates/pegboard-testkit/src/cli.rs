@@ -1,6 +1,6 @@
 //! Command line of the testkit: runs the fixture (`stdio`, `http PORT`), the explorer (`client…`), a scripted server
 //! (`scripted…`), a hostile server (`hostile…`) or a scripted model (`model-server PORT SCRIPT`), or measures a gateway
-//! (`measure-start GATEWAY`, `measure-commands GATEWAY`, `measure-calls GATEWAY BASELINE`).
+//! (`measure-start GATEWAY`, `measure-commands GATEWAY`, `measure-calls GATEWAY BASELINE`, `measure-context GATEWAY`).
 
 use std::io::{Error, Result};
 use std::net::Ipv4Addr;
@@ -17,14 +17,14 @@ use pegboard_wire::stdio::line_transport;
 use pegboard_wire::transport::InputLimits;
 use tokio::net::TcpListener;
 
-use crate::echo_server::echo_server;
+use crate::echo_server::{OBJECTS, echo_server, office_server};
 use crate::explorer::{ExplorePlan, ServerTarget};
 use crate::fixture::Fixture;
 use crate::hostile_text::hostile_text_server;
 use crate::model_server::{self, Script};
 use crate::{explorer, serve};
 #[cfg(unix)]
-use crate::{hostile, measure, measure::call_cost, scripted_server};
+use crate::{hostile, measure, measure::call_cost, measure::context_cost, scripted_server};
 
 /// Number of measurements per command.
 #[cfg(unix)]
@@ -37,7 +37,8 @@ const MEASURED_ROUNDS: usize = 9;
 const USAGE: &str = "usage: pegboard-testkit stdio [--era session|stateless] | http PORT [--era session|stateless] | client-scenarios
      | client URL | client-sse URL | client-ws URL | client-stdio PROGRAM ARGUMENT…
      | scripted NAME TOOLS SOCKET | hostile MODE | hostile-http MODE [PORT] | measure-start GATEWAY | measure-commands GATEWAY
-     | measure-calls GATEWAY BASELINE [--update REASON] [SCENARIO]… | echo-server | hostile-text | model-server PORT SCRIPT
+     | measure-calls GATEWAY BASELINE [--update REASON] [SCENARIO]… | measure-context GATEWAY
+     | office-server FIRST_OBJECT TOOLS | echo-server | hostile-text | model-server PORT SCRIPT
 Options of the `client…` commands, before the URL or program:
   --era session|stateless   use this era instead of negotiating it
   --call TOOL ARGUMENTS     call this tool with JSON arguments; may be repeated";
@@ -104,23 +105,15 @@ async fn run(arguments: &[&str]) -> Result<()> {
             model_server::serve(listener, script).await
         }
         ["echo-server"] => serve_stdio(echo_server(0)).await,
+        ["office-server", first, n_tools] => {
+            let [first, n_tools] =
+                [first, n_tools].map(|number| number.parse::<usize>().map_err(Error::other));
+            serve_stdio(office_server(&OBJECTS[first?.min(OBJECTS.len())..], n_tools?)).await
+        }
         ["hostile-text"] => serve_stdio(hostile_text_server()).await,
         #[cfg(unix)]
-        ["measure-calls", gateway, file, "--update", reason, names @ ..] => {
-            call_cost::update(gateway.as_ref(), file.as_ref(), reason, names).await
-        }
-        #[cfg(unix)]
-        ["measure-calls", gateway, file, names @ ..] => {
-            call_cost::check(gateway.as_ref(), file.as_ref(), names).await
-        }
-        #[cfg(unix)]
-        ["measure-start", gateway] => measure(gateway.as_ref()).await,
-        #[cfg(unix)]
-        ["measure-commands", gateway] => {
-            for taken in measure::commands(gateway.as_ref(), MEASURED_COMMANDS)? {
-                println!("{:<8} {:6.1} ms", taken.command, taken.median.as_secs_f64() * 1_000.0);
-            }
-            Ok(())
+        [what, gateway, rest @ ..] if what.starts_with("measure-") => {
+            run_measurement(what, gateway.as_ref(), rest).await
         }
         ["client-scenarios"] => {
             for scenario in explorer::SCENARIOS {
@@ -129,6 +122,29 @@ async fn run(arguments: &[&str]) -> Result<()> {
             Ok(())
         }
         [mode, rest @ ..] if mode.starts_with("client") => explore(mode, rest).await,
+        _ => Err(Error::other(USAGE)),
+    }
+}
+
+/// Runs a measurement of a gateway.
+#[cfg(unix)]
+async fn run_measurement(what: &str, gateway: &Path, rest: &[&str]) -> Result<()> {
+    match (what, rest) {
+        ("measure-calls", [file, "--update", reason, names @ ..]) => {
+            call_cost::update(gateway, file.as_ref(), reason, names).await
+        }
+        ("measure-calls", [file, names @ ..]) => call_cost::check(gateway, file.as_ref(), names).await,
+        ("measure-context", []) => {
+            print!("{}", context_cost::table(gateway, &std::env::current_exe()?).await?);
+            Ok(())
+        }
+        ("measure-start", []) => measure(gateway).await,
+        ("measure-commands", []) => {
+            for taken in measure::commands(gateway, MEASURED_COMMANDS)? {
+                println!("{:<8} {:6.1} ms", taken.command, taken.median.as_secs_f64() * 1_000.0);
+            }
+            Ok(())
+        }
         _ => Err(Error::other(USAGE)),
     }
 }

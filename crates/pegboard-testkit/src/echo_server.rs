@@ -16,7 +16,73 @@ pub fn echo_server(n_others: usize) -> ServiceServer {
     ServiceServer::new(Arc::new(EchoService { tools: RawJson::from(json!({"tools": tools})) }))
 }
 
-/// The service behind [`echo_server`].
+/// Creates a server with tools of an office, such as `create_invoice`: [`VERBS`] with some of [`OBJECTS`]. Each returns its
+/// argument `text`.
+pub fn office_server(objects: &[&str], n_tools: usize) -> ServiceServer {
+    let tools = objects.iter().flat_map(|object| VERBS.iter().map(|verb| office_tool(verb, object)));
+    let tools: Vec<Value> = tools.take(n_tools).collect();
+    ServiceServer::new(Arc::new(EchoService { tools: RawJson::from(json!({"tools": tools})) }))
+}
+
+/// Verbs in the names of [`office_server`]'s tools.
+pub const VERBS: [&str; 10] =
+    ["create", "search", "list", "read", "update", "delete", "export", "archive", "share", "count"];
+
+/// Objects in the names of [`office_server`]'s tools.
+pub const OBJECTS: [&str; 50] = [
+    "invoice",
+    "contract",
+    "meeting",
+    "ticket",
+    "employee",
+    "project",
+    "budget",
+    "shipment",
+    "supplier",
+    "customer",
+    "campaign",
+    "document",
+    "report",
+    "payment",
+    "refund",
+    "order",
+    "product",
+    "warehouse",
+    "vehicle",
+    "route",
+    "contact",
+    "calendar",
+    "task",
+    "milestone",
+    "branch",
+    "release",
+    "incident",
+    "alert",
+    "dashboard",
+    "metric",
+    "dataset",
+    "query",
+    "table",
+    "backup",
+    "certificate",
+    "domain",
+    "mailbox",
+    "newsletter",
+    "survey",
+    "interview",
+    "vacancy",
+    "training",
+    "badge",
+    "room",
+    "desk",
+    "printer",
+    "laptop",
+    "licence",
+    "subscription",
+    "voucher",
+];
+
+/// The service behind [`echo_server`] and [`office_server`].
 struct EchoService {
     /// Result of `tools/list`.
     tools: RawJson,
@@ -73,5 +139,26 @@ fn listed_tool(number: usize) -> Value {
             "required": ["query"],
         },
         "annotations": {"readOnlyHint": true},
+    })
+}
+
+/// A definition of the usual size.
+fn office_tool(verb: &str, object: &str) -> Value {
+    json!({
+        "name": format!("{verb}_{object}"),
+        "description": format!(
+            "Use this tool to {verb} a {object} in the workspace of the current team. Returns the {object} with its id, \
+             its state and the time of the last change. Fails if the caller may not {verb} it."
+        ),
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                "text": {"type": "string", "description": format!("Words that describe the {object}")},
+                "id": {"type": "string", "description": format!("Id of the {object}, as listed")},
+                "limit": {"type": "integer", "minimum": 1, "maximum": 100, "default": 10},
+                "labels": {"type": "array", "items": {"type": "string"}, "description": "Labels to match or to set"},
+            },
+            "required": ["text"],
+        },
     })
 }

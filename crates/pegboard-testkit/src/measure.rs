@@ -1,4 +1,4 @@
-//! Measurements: response times of a gateway with hanging servers, and run times of commands.
+//! Measurements: response times of a gateway with hanging servers, run times of commands, and context of models.
 
 use std::io::{Error, Result};
 use std::path::Path;
@@ -21,6 +21,7 @@ use crate::hostile::journal::JOURNAL;
 
 pub mod call_cost;
 mod commands;
+pub mod context_cost;
 
 pub use commands::{CommandTime, commands};
 
@@ -94,7 +95,7 @@ async fn measure_once(gateway: &Path, program: &Path, n_hanging: usize) -> Resul
     std::fs::write(&file, json!({"mcpServers": servers}).to_string())?;
 
     let started_at = Instant::now();
-    let (mut child, client) = start(gateway, &file).await?;
+    let (mut child, client) = start(gateway, &file, Era::Stateless, &[]).await?;
     client.call("tools/list", None).await.map_err(Error::other)?;
     let list = started_at.elapsed();
     call(&client, "good").await?;
@@ -127,12 +128,13 @@ async fn measure_once(gateway: &Path, program: &Path, n_hanging: usize) -> Resul
     Ok(ResponseTimes { list, first, later })
 }
 
-async fn start(gateway: &Path, file: &Path) -> Result<(Child, McpClient)> {
+/// Starts a gateway with its state beside the file, and connects to it.
+async fn start(gateway: &Path, file: &Path, era: Era, arguments: &[&str]) -> Result<(Child, McpClient)> {
     let mut child = Command::new(gateway)
         .arg("serve")
         .arg(file)
+        .args(arguments)
         .args(["--stdio", "--state"])
-        // A new one each time, so that no listings are cached.
         .arg(file.with_file_name("state"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -142,7 +144,7 @@ async fn start(gateway: &Path, file: &Path) -> Result<(Child, McpClient)> {
     let missing = || Error::other("the gateway has no pipes");
     let (stdin, stdout) = (child.stdin.take().ok_or_else(missing)?, child.stdout.take().ok_or_else(missing)?);
     let (transport, _pump) = line_transport(stdout, stdin, InputLimits::client());
-    let options = ClientOptions { era: Some(Era::Stateless), ..ClientOptions::new("measure", "1") };
+    let options = ClientOptions { era: Some(era), ..ClientOptions::new("measure", "1") };
     let client =
         McpClient::connect(transport, Arc::new(RejectingHandler), options).await.map_err(Error::other)?;
     Ok((child, client))

@@ -1,10 +1,13 @@
 //! Toolboxes, end to end.
 
+use std::path::Path;
+
 use futures_util::future::join_all;
 use pegboard::wire::client::Era;
+use pegboard_testkit::measure::context_cost;
 use serde_json::{Value, json};
 
-use crate::harness::{TestEnvironment, call, listed, open, text, use_tool, with_every_client};
+use crate::harness::{TestEnvironment, call, listed, open, testkit, text, use_tool, with_every_client};
 
 /// Two toolboxes with unusual names.
 fn workbench(environment: &TestEnvironment) -> Value {
@@ -255,4 +258,16 @@ async fn arguments_and_results_pass_through() {
         );
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_way_to_a_right_call_is_short_with_any_number_of_tools() {
+    let costs = context_cost::measure(Path::new(env!("CARGO_BIN_EXE_pegboard")), &testkit()).await.unwrap();
+    for cost in &costs {
+        println!("{cost:?}");
+        // Four characters are about one token.
+        assert!(cost.search < 4 * 2_000, "{cost:?}");
+        assert!(cost.open < 4 * 4_000, "{cost:?}");
+    }
+    assert!(costs[2].flat > 20 * costs[2].search, "{costs:?}");
 }
