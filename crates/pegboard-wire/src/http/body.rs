@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 const MAX_PREALLOCATED_BYTES: usize = 4 * 1024 * 1024;
 
 /// Space behind the body for members that are appended to it.
-const SPACE_BEHIND: usize = 512;
+pub(crate) const SPACE_BEHIND: usize = 512;
 
 /// A body read chunk by chunk, up to a size limit: not copied if it arrives in one chunk.
 pub(crate) struct BodyBuffer {

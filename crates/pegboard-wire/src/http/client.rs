@@ -9,13 +9,16 @@
 pub(crate) mod call;
 pub(crate) mod endpoint;
 mod general;
+mod http1;
 mod listen;
 mod pool;
+pub(crate) mod request_headers;
 pub(crate) mod resend;
 pub(crate) mod response;
 pub(crate) mod send_order;
 mod session;
 
+use std::borrow::Cow;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -29,6 +32,7 @@ use tokio_util::sync::DropGuard;
 
 use crate::connection::{ConnectionShared, cancel_notification};
 use crate::http::client::endpoint::HttpEndpoint;
+use crate::http::client::request_headers::{RequestHeaders, SharedHeaders};
 use crate::http::client::response::HttpResponse;
 use crate::http::client::send_order::{MessageTurn, SendOrder, SendTurn};
 use crate::http::client::session::HttpClientSession;
@@ -104,7 +108,7 @@ pub(crate) struct HttpTransport {
     permits: Semaphore,
     order: Mutex<SendOrder>,
     /// Headers of a stateless tool call.
-    call_headers: OnceLock<HeaderMap>,
+    call_headers: OnceLock<Arc<SharedHeaders>>,
 }
 
 impl HttpTransport {
@@ -128,32 +132,32 @@ impl HttpTransport {
     }
 
     /// Returns the headers of a message in the session.
-    fn session_headers(&self) -> HeaderMap {
-        self.session.post_headers(&self.endpoint)
+    fn session_headers<'h>(&self, own: &'h HeaderMap) -> RequestHeaders<'h> {
+        RequestHeaders::new(self.session.post_headers(&self.endpoint), Cow::Borrowed(own))
     }
 
     /// Returns the headers of a stateless request.
-    fn stateless_headers(&self, mirrored: &MirroredHeaders) -> HeaderMap {
+    fn stateless_headers(&self, mirrored: &MirroredHeaders, own: &HeaderMap) -> RequestHeaders<'static> {
         let common = || {
-            let mut headers = self.endpoint.post_headers().clone();
+            let mut headers = self.endpoint.post_headers().map().clone();
             mirrored.set_common(&mut headers);
-            headers
+            SharedHeaders::new(headers)
         };
         // The revision of a connection is fixed, so that only the name and the parameters of calls differ.
-        let mut headers =
-            if mirrored.is_tool_call() { self.call_headers.get_or_init(common).clone() } else { common() };
+        let shared = if mirrored.is_tool_call() {
+            Arc::clone(self.call_headers.get_or_init(common))
+        } else {
+            common()
+        };
+        let mut headers = HeaderMap::new();
         mirrored.set_own(&mut headers);
-        headers
+        headers::set_all(&mut headers, own);
+        RequestHeaders::new(shared, Cow::Owned(headers))
     }
 
     /// Sends a message without a response body; `None` if the server did not accept it.
     async fn send_oneway(&self, message: &Message, headers: &HeaderMap) -> Option<HttpResponse> {
-        let all_headers = || {
-            let mut all = self.session_headers();
-            headers::set_all(&mut all, headers);
-            all
-        };
-        self.endpoint.send_oneway(all_headers, message.encode()).await
+        self.endpoint.send_oneway(&self.session_headers(headers), message.encode()).await
     }
 
     async fn send_and_drain(&self, message: &Message, headers: &HeaderMap) {

@@ -92,13 +92,10 @@ impl MirroredHeaders {
         self.method == TOOL_CALL && self.name.is_some()
     }
 
-    /// Sets the headers that all requests with this method have in common, and space for a name.
+    /// Sets the headers that all requests with this method have in common.
     pub(crate) fn set_common(&self, headers: &mut HeaderMap) {
         headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(self.revision.as_str()));
         headers.insert(METHOD, self.method.clone());
-        if self.name.is_some() {
-            headers.insert(NAME, HeaderValue::from_static(""));
-        }
     }
 
     /// Sets the headers of this request alone.

@@ -172,7 +172,7 @@ impl Outbox {
                 let (turn, done) = self.order.barrier();
                 self.tasks.spawn(async move {
                     turn.wait().await;
-                    let response = target.send_oneway(|| all_headers(&target, &headers), body).await;
+                    let response = target.send_oneway(&target.message_headers(&headers), body).await;
                     drop(done);
                     if let Some(response) = response {
                         response.drain().await;
@@ -183,7 +183,7 @@ impl Outbox {
                 let turn = self.order.next_turn();
                 self.tasks.spawn(async move {
                     turn.wait().await;
-                    if let Some(response) = target.send_oneway(|| all_headers(&target, &headers), body).await
+                    if let Some(response) = target.send_oneway(&target.message_headers(&headers), body).await
                     {
                         response.drain().await;
                     }
@@ -191,13 +191,6 @@ impl Outbox {
             }
         }
     }
-}
-
-/// Returns all headers of a message with headers of its own.
-fn all_headers(target: &HttpEndpoint, own: &HeaderMap) -> HeaderMap {
-    let mut headers = target.post_headers().clone();
-    headers.extend(own.clone());
-    headers
 }
 
 /// Sends a request. The response arrives on the event stream, possibly before the POST completes, so there is
@@ -208,7 +201,7 @@ async fn post_request(
     body: Bytes,
     resend: ResendSafety,
 ) -> Result<(), TransportError> {
-    let response = target.post(|| all_headers(target, &headers), body, resend).await?;
+    let response = target.post(&target.message_headers(&headers), body, resend).await?;
     if !response.status().is_success() {
         return Err(target.error_response(response).await.into_error());
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use tokio::task::coop;
 
 use crate::connection::{ConnectionShared, OutgoingRequest};
@@ -16,7 +16,7 @@ use crate::http::client::resend::ResendSafety;
 use crate::http::client::response::HttpResponse;
 use crate::http::client::send_order::SendTurn;
 use crate::http::client::session::without_mirrored_headers;
-use crate::http::headers::{self, MirroredHeaders, SESSION_ID};
+use crate::http::headers::{MirroredHeaders, SESSION_ID};
 use crate::message::outgoing::EncodedRequest;
 use crate::message::{Frame, Id, Message, Response};
 use crate::transport::TransportError;
@@ -104,18 +104,14 @@ impl HttpCall {
             return Err(TransportError::Closed);
         };
         let body = self.encoded.text().clone();
-        let all_headers = || {
-            let mut headers = match &self.mirrored_headers {
-                _ if self.kind.is_in_session() => self.server.session_headers(),
-                Some(mirrored) => self.server.stateless_headers(mirrored),
-                None => self.server.endpoint.post_headers().clone(),
-            };
-            headers::set_all(&mut headers, &self.headers);
-            headers
+        let headers = match &self.mirrored_headers {
+            _ if self.kind.is_in_session() => self.server.session_headers(&self.headers),
+            Some(mirrored) => self.server.stateless_headers(mirrored, &self.headers),
+            None => self.server.endpoint.message_headers(&self.headers),
         };
         let has_session_id = self.headers.contains_key(SESSION_ID)
             || (self.kind.is_in_session() && self.server.session.has_id());
-        let response = self.server.endpoint.post(all_headers, body, self.resend).await?;
+        let response = self.server.endpoint.post(&headers, body, self.resend).await?;
         if !response.status().is_success() {
             // Boxed like all that a call rarely needs, so that its future stays small.
             let error_response = Box::pin(self.server.endpoint.error_response(response)).await;
@@ -129,7 +125,8 @@ impl HttpCall {
             return Err(TransportError::protocol(what));
         }
         if self.kind == HttpCallKind::Initialize {
-            self.server.session.begin(response.headers().get(SESSION_ID).cloned(), &self.headers);
+            let id = response.header(&SESSION_ID).and_then(|id| HeaderValue::from_bytes(id).ok());
+            self.server.session.begin(id, &self.headers);
         }
         match endpoint::response_body_kind(&response)? {
             ResponseBodyKind::Json => self.read_json_body(response).await,

@@ -11,8 +11,7 @@ use http::header::{
     ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, LOCATION, USER_AGENT,
     WWW_AUTHENTICATE,
 };
-use http::{Method, Request, StatusCode, Uri};
-use http_body_util::Full;
+use http::{Method, StatusCode, Uri};
 use percent_encoding::percent_decode_str;
 use reqwest::{Client, Url};
 use tokio::time;
@@ -20,7 +19,9 @@ use tokio::time;
 use crate::http::body::{BodyBuffer, BodyTooLarge};
 use crate::http::client::HttpOptions;
 use crate::http::client::general::{AGENT, direct_origin, request_error};
+use crate::http::client::http1::RequestBytes;
 use crate::http::client::pool::ConnectionPool;
+use crate::http::client::request_headers::{RequestHeaders, SharedHeaders};
 use crate::http::client::resend::ResendSafety;
 use crate::http::client::response::HttpResponse;
 use crate::http::headers::LAST_EVENT_ID;
@@ -58,7 +59,7 @@ pub(crate) struct HttpEndpoint {
     /// Headers of every request.
     headers: HeaderMap,
     /// Headers of every message.
-    post_headers: HeaderMap,
+    post_headers: Arc<SharedHeaders>,
     pub(crate) max_body: usize,
     pub(crate) max_depth: usize,
     pub(crate) connect_timeout: Duration,
@@ -71,7 +72,7 @@ enum RequestSender {
     Pooled {
         pool: Arc<ConnectionPool>,
         /// Path and query of the endpoint.
-        target: Uri,
+        target: Arc<str>,
     },
     /// TLS, HTTP/2, proxies.
     General(Client),
@@ -100,6 +101,7 @@ impl HttpEndpoint {
         post_headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         headers.extend(given.clone());
         post_headers.extend(given);
+        let post_headers = SharedHeaders::new(post_headers);
         Ok(Self { sender, url, headers, post_headers, max_body, max_depth, connect_timeout })
     }
 
@@ -121,15 +123,19 @@ impl HttpEndpoint {
     }
 
     /// Returns the headers of every message.
-    pub(crate) fn post_headers(&self) -> &HeaderMap {
+    pub(crate) fn post_headers(&self) -> &Arc<SharedHeaders> {
         &self.post_headers
     }
 
-    /// Sends a message. `headers` yields all its headers, beginning with those of every message; it is
-    /// evaluated again if the request is redirected or sent again.
+    /// Returns the headers of a message with headers of its own.
+    pub(crate) fn message_headers<'h>(&self, own: &'h HeaderMap) -> RequestHeaders<'h> {
+        RequestHeaders::new(Arc::clone(&self.post_headers), Cow::Borrowed(own))
+    }
+
+    /// Sends a message with all its headers.
     pub(crate) async fn post(
         &self,
-        headers: impl Fn() -> HeaderMap,
+        headers: &RequestHeaders<'_>,
         body: Bytes,
         resend: ResendSafety,
     ) -> Result<HttpResponse, TransportError> {
@@ -139,7 +145,7 @@ impl HttpEndpoint {
     /// Sends a message that has no response; `None` if the server did not accept it.
     pub(crate) async fn send_oneway(
         &self,
-        headers: impl Fn() -> HeaderMap,
+        headers: &RequestHeaders<'_>,
         body: Bytes,
     ) -> Option<HttpResponse> {
         let sending = async {
@@ -164,26 +170,21 @@ impl HttpEndpoint {
         own: &HeaderMap,
         after: Option<&HeaderValue>,
     ) -> Result<HttpResponse, TransportError> {
-        let headers = || {
-            let mut headers = self.headers.clone();
-            headers.entry(ACCEPT).or_insert(HeaderValue::from_static("text/event-stream"));
-            if let Some(id) = after {
-                headers.insert(LAST_EVENT_ID, id.clone());
-            }
-            headers.extend(own.clone());
-            headers
-        };
-        self.send(Method::GET, headers, Bytes::new(), ResendSafety::Safe).await
+        let mut headers = self.headers.clone();
+        headers.entry(ACCEPT).or_insert(HeaderValue::from_static("text/event-stream"));
+        if let Some(id) = after {
+            headers.insert(LAST_EVENT_ID, id.clone());
+        }
+        headers.extend(own.clone());
+        self.send(Method::GET, &headers.into(), Bytes::new(), ResendSafety::Safe).await
     }
 
     /// Deletes the session. Errors are only logged.
     pub(crate) async fn delete(&self, own: &HeaderMap) {
-        let headers = || {
-            let mut headers = self.headers.clone();
-            headers.extend(own.clone());
-            headers
-        };
-        if let Err(error) = self.send(Method::DELETE, headers, Bytes::new(), ResendSafety::Safe).await {
+        let mut headers = self.headers.clone();
+        headers.extend(own.clone());
+        if let Err(error) = self.send(Method::DELETE, &headers.into(), Bytes::new(), ResendSafety::Safe).await
+        {
             tracing::debug!(%error, "Cannot delete the session on the server.");
         }
     }
@@ -191,13 +192,13 @@ impl HttpEndpoint {
     async fn send(
         &self,
         method: Method,
-        headers: impl Fn() -> HeaderMap,
+        headers: &RequestHeaders<'_>,
         body: Bytes,
         resend: ResendSafety,
     ) -> Result<HttpResponse, TransportError> {
-        let response = self.send_to(None, &method, (&headers, &body), resend).await?;
+        let response = self.send_to(None, &method, (headers, &body), resend).await?;
         match self.redirect_target(&response) {
-            Some(url) => Box::pin(self.send_to(Some(url), &method, (&headers, &body), resend)).await,
+            Some(url) => Box::pin(self.send_to(Some(url), &method, (headers, &body), resend)).await,
             None => Ok(response),
         }
     }
@@ -208,7 +209,7 @@ impl HttpEndpoint {
         &self,
         url: Option<Url>,
         method: &Method,
-        (headers, body): (&impl Fn() -> HeaderMap, &Bytes),
+        (headers, body): (&RequestHeaders<'_>, &Bytes),
         resend: ResendSafety,
     ) -> Result<HttpResponse, TransportError> {
         match &self.sender {
@@ -217,17 +218,11 @@ impl HttpEndpoint {
                     None => Cow::Borrowed(target),
                     Some(url) => Cow::Owned(origin_form(&url)?),
                 };
-                let request = || {
-                    let mut request = Request::new(Full::new(body.clone()));
-                    *request.method_mut() = method.clone();
-                    *request.uri_mut() = Uri::clone(&target);
-                    *request.headers_mut() = headers();
-                    request
-                };
-                let response = match pool.send(request()).await {
+                let request = RequestBytes::new(method, &target, headers, body.clone());
+                let response = match pool.send(&request).await {
                     Err(failure) if failure.is_stale && resend == ResendSafety::Safe => {
                         // Boxed, so that the future of every other request stays small.
-                        let sent = Box::pin(pool.send_on_new_connection(request())).await;
+                        let sent = Box::pin(pool.send_on_new_connection(&request)).await;
                         sent.map_err(TransportError::after_sending)?
                     }
                     sent => sent.map_err(|failure| failure.error)?,
@@ -244,12 +239,12 @@ impl HttpEndpoint {
         &self,
         client: &Client,
         (url, method): (Option<Url>, &Method),
-        (headers, body): (&impl Fn() -> HeaderMap, &Bytes),
+        (headers, body): (&RequestHeaders<'_>, &Bytes),
         resend: ResendSafety,
     ) -> Result<HttpResponse, TransportError> {
         let url = url.unwrap_or_else(|| self.url.clone());
         let request = || {
-            let request = client.request(method.clone(), url.clone()).headers(headers());
+            let request = client.request(method.clone(), url.clone()).headers(headers.to_map());
             if body.is_empty() { request } else { request.body(body.clone()) }
         };
         let response = match request().send().await {
@@ -275,7 +270,7 @@ impl HttpEndpoint {
         if !matches!(response.status(), StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT) {
             return None;
         }
-        let location = response.headers().get(LOCATION)?.to_str().ok()?;
+        let location = std::str::from_utf8(response.header(&LOCATION)?).ok()?;
         self.resolve(location).ok().map(|endpoint| endpoint.url)
     }
 
@@ -296,8 +291,7 @@ impl HttpEndpoint {
     /// Reads an error response.
     pub(crate) async fn error_response(&self, mut response: HttpResponse) -> ErrorResponse {
         let status = response.status();
-        let authenticate =
-            response.headers().get_all(WWW_AUTHENTICATE).iter().map(|value| header_text(value.as_bytes()));
+        let authenticate = response.header_values(&WWW_AUTHENTICATE).into_iter().map(header_text);
         let authenticate = authenticate.collect::<Vec<_>>().join(", ");
         let mut buffer = BodyBuffer::new(self.max_body, 0);
         let reading = async {
@@ -393,16 +387,16 @@ impl SseStream {
 
 /// Returns the content type of a successful response.
 pub(crate) fn response_body_kind(response: &HttpResponse) -> Result<ResponseBodyKind, TransportError> {
-    let Some(given) = response.headers().get(CONTENT_TYPE) else {
+    let Some(given) = response.header(&CONTENT_TYPE) else {
         return Err(TransportError::protocol("the response has no content type"));
     };
-    let media_type = given.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+    let media_type = given.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
     if media_type.eq_ignore_ascii_case(b"application/json") {
         Ok(ResponseBodyKind::Json)
     } else if media_type.eq_ignore_ascii_case(b"text/event-stream") {
         Ok(ResponseBodyKind::Events)
     } else {
-        let given = header_text(given.as_bytes());
+        let given = header_text(given);
         Err(TransportError::protocol(format!("unexpected content type {given}")))
     }
 }
@@ -412,10 +406,13 @@ fn header_text(header: &[u8]) -> String {
 }
 
 /// Returns the path and query of a URL, as in the first line of a request.
-fn origin_form(url: &Url) -> Result<Uri, TransportError> {
+fn origin_form(url: &Url) -> Result<Arc<str>, TransportError> {
     let query = url.query().map_or_else(String::new, |query| format!("?{query}"));
     let target = format!("{}{query}", url.path());
-    target.parse().map_err(|_| TransportError::failed("invalid path in the server URL"))
+    match target.parse::<Uri>() {
+        Ok(_) => Ok(target.into()),
+        Err(_) => Err(TransportError::failed("invalid path in the server URL")),
+    }
 }
 
 /// Returns the header for the user and password in a URL.

@@ -2,26 +2,22 @@
 //! needs no task of its own, and only on the runtime that opened it, so that nothing is woken across threads.
 
 use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response, Uri};
-use http_body_util::Full;
-use hyper::body::{Body, Incoming};
-use hyper::client::conn::{TrySendError, http1};
+use http::Uri;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use tokio::net::TcpStream;
 use tokio::runtime::{self, Handle};
 use tokio::time::{self, Instant};
 use tower_service::Service;
 
 use crate::descriptors;
+use crate::http::client::http1::{ExchangeError, Http1Connection, RequestBytes, ResponseHead};
 use crate::transport::TransportError;
 
 /// Node and uvicorn close idle connections after 5 s; reusing one while it is being closed loses a request.
@@ -61,8 +57,7 @@ struct IdleConnections {
 struct PooledConnection {
     /// The runtime that opened it.
     runtime: runtime::Id,
-    sender: http1::SendRequest<Full<Bytes>>,
-    driver: Pin<Box<http1::Connection<TokioIo<TcpStream>, Full<Bytes>>>>,
+    http: Http1Connection,
     idle_since: Instant,
 }
 
@@ -80,10 +75,10 @@ impl From<TransportError> for PoolError {
     }
 }
 
-/// A response body that reads its own connection, and returns it to the pool at the end.
+/// A response that reads its own connection, and returns it to the pool at the end.
 #[derive(Debug)]
-pub(crate) struct PooledBody {
-    incoming: Incoming,
+pub(crate) struct PooledResponse {
+    head: ResponseHead,
     /// `None` once the connection was returned or has ended.
     connection: Option<PooledConnection>,
     pool: Arc<ConnectionPool>,
@@ -105,59 +100,38 @@ impl ConnectionPool {
         }
     }
 
-    /// Sends a request in origin form and waits for the head of its response.
-    pub(super) async fn send(
-        self: &Arc<Self>,
-        request: Request<Full<Bytes>>,
-    ) -> Result<Response<PooledBody>, PoolError> {
+    /// Sends a request and waits for the head of its response.
+    pub(super) async fn send(self: &Arc<Self>, request: &RequestBytes) -> Result<PooledResponse, PoolError> {
         let idle = poll_fn(|context| Poll::Ready(self.take_idle(context))).await;
         // Boxed, so that the future of a request on an idle connection stays small.
-        let Some(connection) = idle else { return Ok(Box::pin(self.send_on_new_connection(request)).await?) };
-        match self.exchange(connection, request).await {
-            Ok(response) => Ok(response),
-            Err(mut error) => match error.take_message() {
-                // The server closed the connection before anything was written, so nothing is repeated.
-                Some(request) => Ok(Box::pin(self.send_on_new_connection(request)).await?),
-                None => Err(PoolError { error: network_error(NO_ANSWER, error.error()), is_stale: true }),
-            },
+        let Some(mut connection) = idle else {
+            return Ok(Box::pin(self.send_on_new_connection(request)).await?);
+        };
+        match connection.http.exchange(request).await {
+            Ok(head) => Ok(self.response(connection, head)),
+            // The server closed the connection before anything was written, so nothing is repeated.
+            Err(failure) if failure.is_unsent => Ok(Box::pin(self.send_on_new_connection(request)).await?),
+            Err(ExchangeError { error, .. }) => {
+                let is_stale = error.kind() != io::ErrorKind::InvalidData;
+                Err(PoolError { error: network_error(NO_ANSWER, &error), is_stale })
+            }
         }
     }
 
     /// Sends a request on a connection of its own and waits for the head of its response.
     pub(super) async fn send_on_new_connection(
         self: &Arc<Self>,
-        request: Request<Full<Bytes>>,
-    ) -> Result<Response<PooledBody>, TransportError> {
-        let response = self.exchange(self.connect().await?, request).await;
-        response.map_err(|error| network_error(NO_ANSWER, error.error()))
+        request: &RequestBytes,
+    ) -> Result<PooledResponse, TransportError> {
+        let mut connection = self.connect().await?;
+        match connection.http.exchange(request).await {
+            Ok(head) => Ok(self.response(connection, head)),
+            Err(failure) => Err(network_error(NO_ANSWER, &failure.error)),
+        }
     }
 
-    /// Sends a request on a connection and waits for the head of its response.
-    fn exchange(
-        self: &Arc<Self>,
-        connection: PooledConnection,
-        request: Request<Full<Bytes>>,
-    ) -> impl Future<Output = Result<Response<PooledBody>, TrySendError<Request<Full<Bytes>>>>> {
-        let PooledConnection { runtime, mut sender, driver, idle_since } = connection;
-        // Before the future, so that it does not hold the request.
-        let responding = sender.try_send_request(request);
-        let mut driver = Some(driver);
-        async move {
-            let mut responding = pin!(responding);
-            let response = poll_fn(|context| {
-                // The connection makes progress first: it writes the request and reads the response. Once it
-                // has ended it is dropped, which fails a request that it has not taken.
-                if let Some(running) = &mut driver
-                    && running.as_mut().poll(context).is_ready()
-                {
-                    driver = None;
-                }
-                responding.as_mut().poll(context)
-            })
-            .await?;
-            let connection = driver.map(|driver| PooledConnection { runtime, sender, driver, idle_since });
-            Ok(response.map(|incoming| PooledBody { incoming, connection, pool: Arc::clone(self) }))
-        }
+    fn response(self: &Arc<Self>, connection: PooledConnection, head: ResponseHead) -> PooledResponse {
+        PooledResponse { head, connection: Some(connection), pool: Arc::clone(self) }
     }
 
     /// Returns an idle connection that is still open. A closed one is noticed without a system call, because
@@ -169,10 +143,7 @@ impl ConnectionPool {
                 let mut idle = self.idle.lock();
                 idle.iter_mut().find(|idle| idle.runtime == runtime)?.connections.pop()?
             };
-            if connection.idle_since.elapsed() < IDLE_TIMEOUT
-                && connection.driver.as_mut().poll(context).is_pending()
-                && connection.sender.is_ready()
-            {
+            if connection.idle_since.elapsed() < IDLE_TIMEOUT && connection.http.is_idle(context) {
                 return Some(connection);
             }
         }
@@ -187,9 +158,8 @@ impl ConnectionPool {
             Ok(connected) => connected.map_err(|error| unreachable(&error))?,
             Err(elapsed) => return Err(unreachable(&elapsed)),
         };
-        let (sender, driver) = http1::handshake(stream).await.map_err(|error| unreachable(&error))?;
-        let runtime = Handle::current().id();
-        Ok(PooledConnection { runtime, sender, driver: Box::pin(driver), idle_since: Instant::now() })
+        let http = Http1Connection::new(stream.into_inner());
+        Ok(PooledConnection { runtime: Handle::current().id(), http, idle_since: Instant::now() })
     }
 
     /// Closes all idle connections, after a response that belonged to no request: the server and this client
@@ -247,10 +217,14 @@ impl ConnectionPool {
     }
 }
 
-impl PooledBody {
-    /// Returns the declared length of the body, if there is one.
+impl PooledResponse {
+    pub(super) fn head(&self) -> &ResponseHead {
+        &self.head
+    }
+
+    /// Returns the length of the body that is left, if it is known.
     pub(crate) fn content_length(&self) -> Option<u64> {
-        self.incoming.size_hint().exact()
+        self.head.body.length()
     }
 
     /// Reads the next chunk; `None` at the end.
@@ -259,39 +233,20 @@ impl PooledBody {
     }
 
     fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, TransportError>> {
-        loop {
-            if let Some(connection) = &mut self.connection
-                && connection.driver.as_mut().poll(context).is_ready()
-            {
-                // What it has read is still in the body, and so is its error.
-                self.connection = None;
-            }
-            match Pin::new(&mut self.incoming).poll_frame(context) {
-                Poll::Ready(Some(Ok(frame))) => {
-                    if let Ok(data) = frame.into_data() {
-                        if self.incoming.is_end_stream() {
-                            self.release(context);
-                        }
-                        return Poll::Ready(Ok(Some(data)));
-                    }
-                }
-                Poll::Ready(Some(Err(error))) => {
-                    return Poll::Ready(Err(network_error("the response was cut off", &error)));
-                }
-                Poll::Ready(None) => {
-                    self.release(context);
-                    return Poll::Ready(Ok(None));
-                }
-                Poll::Pending => return Poll::Pending,
-            }
+        let Some(connection) = &mut self.connection else { return Poll::Ready(Ok(None)) };
+        let chunk = ready!(connection.http.poll_body(&mut self.head.body, context));
+        if chunk.is_err() || self.head.body.is_finished() {
+            self.release();
         }
+        Poll::Ready(chunk.map_err(|error| network_error("the response was cut off", &error)))
     }
 
-    /// Returns the connection to the pool, unless it closes after this response.
-    fn release(&mut self, context: &mut Context<'_>) {
+    /// Returns the connection to the pool after the body, unless it closes.
+    fn release(&mut self) {
         if let Some(mut connection) = self.connection.take()
-            && connection.driver.as_mut().poll(context).is_pending()
-            && connection.sender.is_ready()
+            && self.head.body.is_finished()
+            && !self.head.is_last
+            && connection.http.is_reusable()
         {
             self.pool.put(connection);
         }
@@ -322,7 +277,10 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
     use std::thread;
 
+    use http::{HeaderMap, Method};
+
     use super::*;
+    use crate::http::client::request_headers::RequestHeaders;
 
     /// Starts a server that answers every read with an empty response; returns its origin and its number of
     /// connections.
@@ -354,8 +312,10 @@ mod tests {
         let mut n_opened = Vec::new();
         for runtime in [&one, &one, &other, &other, &one] {
             runtime.block_on(async {
-                let response = pool.send(Request::new(Full::default())).await.unwrap();
-                assert_eq!(response.into_body().chunk().await.unwrap(), None);
+                let headers = RequestHeaders::from(HeaderMap::new());
+                let request = RequestBytes::new(&Method::GET, "/", &headers, Bytes::new());
+                let mut response = pool.send(&request).await.unwrap();
+                assert_eq!(response.chunk().await.unwrap(), None);
             });
             n_opened.push(n_connections.load(Ordering::Relaxed));
         }

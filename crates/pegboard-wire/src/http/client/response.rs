@@ -5,12 +5,12 @@ use std::io::{self, Write};
 use bytes::Bytes;
 use flate2::write::MultiGzDecoder;
 use http::header::CONTENT_ENCODING;
-use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http::{HeaderName, HeaderValue, StatusCode};
 use tokio::time;
 
 use super::endpoint::{DRAIN_TIMEOUT, MAX_DRAINED_BYTES};
 use super::general::body_error;
-use super::pool::{PooledBody, network_error};
+use super::pool::{PooledResponse, network_error};
 use crate::transport::TransportError;
 
 /// A response with its body still to be read. Dropping it closes the connection, or resets the stream.
@@ -18,7 +18,7 @@ use crate::transport::TransportError;
 pub(crate) enum HttpResponse {
     /// On a pooled connection.
     Pooled {
-        response: Response<PooledBody>,
+        response: PooledResponse,
         /// Decompression, for a server that compresses although it was asked not to.
         decoder: Option<Box<BodyDecoder>>,
     },
@@ -45,7 +45,7 @@ impl Default for BodyDecoder {
 }
 
 impl BodyDecoder {
-    async fn next_chunk(&mut self, body: &mut PooledBody) -> Result<Option<Bytes>, TransportError> {
+    async fn next_chunk(&mut self, body: &mut PooledResponse) -> Result<Option<Bytes>, TransportError> {
         let cut_off = |error: io::Error| network_error("the response was cut off", &error);
         loop {
             if self.compressed.is_empty() {
@@ -69,8 +69,8 @@ impl BodyDecoder {
 
 impl HttpResponse {
     /// Wraps a response on a pooled connection.
-    pub(super) fn pooled(response: Response<PooledBody>) -> Result<Self, TransportError> {
-        let decoder = match response.headers().get(CONTENT_ENCODING).map(HeaderValue::as_bytes) {
+    pub(super) fn pooled(response: PooledResponse) -> Result<Self, TransportError> {
+        let decoder = match response.head().header_values(CONTENT_ENCODING.as_str()).next() {
             None => None,
             Some(coding) if is_coding(coding, "identity") => None,
             Some(coding) if is_coding(coding, "gzip") || is_coding(coding, "x-gzip") => Some(Box::default()),
@@ -90,15 +90,26 @@ impl HttpResponse {
 
     pub(crate) fn status(&self) -> StatusCode {
         match self {
-            Self::Pooled { response, .. } => response.status(),
+            Self::Pooled { response, .. } => response.head().status,
             Self::General(response) => response.status(),
         }
     }
 
-    pub(crate) fn headers(&self) -> &HeaderMap {
+    /// Returns the first value of a header.
+    pub(crate) fn header<'h>(&'h self, name: &HeaderName) -> Option<&'h [u8]> {
         match self {
-            Self::Pooled { response, .. } => response.headers(),
-            Self::General(response) => response.headers(),
+            Self::Pooled { response, .. } => response.head().header_values(name.as_str()).next(),
+            Self::General(response) => response.headers().get(name).map(HeaderValue::as_bytes),
+        }
+    }
+
+    /// Returns all values of a header.
+    pub(crate) fn header_values<'h>(&'h self, name: &HeaderName) -> Vec<&'h [u8]> {
+        match self {
+            Self::Pooled { response, .. } => response.head().header_values(name.as_str()).collect(),
+            Self::General(response) => {
+                response.headers().get_all(name).iter().map(HeaderValue::as_bytes).collect()
+            }
         }
     }
 
@@ -106,7 +117,7 @@ impl HttpResponse {
     pub(crate) fn content_length(&self) -> Option<u64> {
         match self {
             Self::Pooled { decoder: Some(_), .. } => None,
-            Self::Pooled { response, .. } => response.body().content_length(),
+            Self::Pooled { response, .. } => response.content_length(),
             Self::General(response) => response.content_length(),
         }
     }
@@ -114,10 +125,8 @@ impl HttpResponse {
     /// Reads the next chunk of the body; `None` at the end.
     pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, TransportError> {
         match self {
-            Self::Pooled { response, decoder: None } => response.body_mut().chunk().await,
-            Self::Pooled { response, decoder: Some(decoder) } => {
-                decoder.next_chunk(response.body_mut()).await
-            }
+            Self::Pooled { response, decoder: None } => response.chunk().await,
+            Self::Pooled { response, decoder: Some(decoder) } => decoder.next_chunk(response).await,
             Self::General(response) => response.chunk().await.map_err(body_error),
         }
     }

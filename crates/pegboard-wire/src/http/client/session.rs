@@ -1,9 +1,12 @@
 //! The client's HTTP session, as headers of its requests.
 
+use std::sync::Arc;
+
 use http::{HeaderMap, HeaderName, HeaderValue};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::http::client::endpoint::HttpEndpoint;
+use crate::http::client::request_headers::SharedHeaders;
 use crate::http::headers::{METHOD, NAME, PARAMETER_PREFIX, PROTOCOL_VERSION, SESSION_ID};
 use pegboard_json::RawJson;
 
@@ -18,7 +21,7 @@ struct HttpClientSessionState {
     /// Headers of the `initialize` request, such as credentials.
     headers: HeaderMap,
     /// Headers of every message, once there was one.
-    post_headers: Option<HeaderMap>,
+    post_headers: Option<Arc<SharedHeaders>>,
 }
 
 impl HttpClientSession {
@@ -45,14 +48,14 @@ impl HttpClientSession {
     }
 
     /// Returns the headers of a message to an endpoint, which is always the same.
-    pub(crate) fn post_headers(&self, endpoint: &HttpEndpoint) -> HeaderMap {
+    pub(crate) fn post_headers(&self, endpoint: &HttpEndpoint) -> Arc<SharedHeaders> {
         let mut state = self.state();
         if let Some(headers) = &state.post_headers {
-            return headers.clone();
+            return Arc::clone(headers);
         }
-        let mut headers = endpoint.post_headers().clone();
+        let mut headers = endpoint.post_headers().map().clone();
         state.add_to(&mut headers);
-        state.post_headers.insert(headers).clone()
+        Arc::clone(state.post_headers.insert(SharedHeaders::new(headers)))
     }
 
     /// Adds the session headers to those of a request.

@@ -1,0 +1,107 @@
+//! Headers of a request: those that it shares with other requests, encoded once, and its own.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use http::HeaderMap;
+
+use crate::http::headers;
+
+/// Headers that many requests have in common.
+#[derive(Debug)]
+pub(crate) struct SharedHeaders {
+    map: HeaderMap,
+    encoded: Vec<u8>,
+}
+
+impl SharedHeaders {
+    pub(crate) fn new(map: HeaderMap) -> Arc<Self> {
+        let mut encoded = Vec::new();
+        encode(&map, &mut encoded);
+        Arc::new(Self { map, encoded })
+    }
+
+    pub(crate) fn map(&self) -> &HeaderMap {
+        &self.map
+    }
+}
+
+/// All headers of a request.
+#[derive(Clone, Debug)]
+pub(crate) struct RequestHeaders<'h> {
+    shared: Arc<SharedHeaders>,
+    /// Headers of this request alone, which take precedence.
+    own: Cow<'h, HeaderMap>,
+}
+
+impl From<HeaderMap> for RequestHeaders<'_> {
+    fn from(headers: HeaderMap) -> Self {
+        Self { shared: SharedHeaders::new(headers), own: Cow::Owned(HeaderMap::new()) }
+    }
+}
+
+impl<'h> RequestHeaders<'h> {
+    pub(crate) fn new(shared: Arc<SharedHeaders>, own: Cow<'h, HeaderMap>) -> Self {
+        Self { shared, own }
+    }
+
+    /// Returns a size that suffices for most encoded headers.
+    pub(super) fn n_bytes(&self) -> usize {
+        const OWN_BYTES: usize = 64;
+        self.shared.encoded.len() + OWN_BYTES * self.own.len()
+    }
+
+    /// Appends the headers as they are sent over HTTP/1.1.
+    pub(super) fn encode(&self, head: &mut Vec<u8>) {
+        if self.own.keys().any(|name| self.shared.map.contains_key(name)) {
+            return encode(&self.to_map(), head);
+        }
+        head.extend_from_slice(&self.shared.encoded);
+        encode(&self.own, head);
+    }
+
+    /// Returns the headers as a map.
+    pub(super) fn to_map(&self) -> HeaderMap {
+        let mut all = self.shared.map.clone();
+        headers::set_all(&mut all, &self.own);
+        all
+    }
+}
+
+fn encode(headers: &HeaderMap, head: &mut Vec<u8>) {
+    for (name, value) in headers {
+        for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
+            head.extend_from_slice(part);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderName, HeaderValue};
+
+    use super::*;
+
+    #[test]
+    fn own_headers_replace_shared_ones_of_the_same_name() {
+        let map = |headers: &[(&'static str, &'static str)]| {
+            let mut map = HeaderMap::new();
+            for (name, value) in headers {
+                map.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+            }
+            map
+        };
+        let check = |shared: &[_], own: &[_], expected: &str| {
+            let headers = RequestHeaders::new(SharedHeaders::new(map(shared)), Cow::Owned(map(own)));
+            let mut encoded = Vec::new();
+            headers.encode(&mut encoded);
+            assert_eq!(String::from_utf8(encoded).unwrap(), expected);
+            let mut from_map = Vec::new();
+            encode(&headers.to_map(), &mut from_map);
+            assert_eq!(String::from_utf8(from_map).unwrap(), expected);
+        };
+        check(&[("a", "1"), ("b", "2")], &[], "a: 1\r\nb: 2\r\n");
+        check(&[("a", "1")], &[("b", "2")], "a: 1\r\nb: 2\r\n");
+        check(&[("a", "1"), ("b", "2")], &[("a", "3"), ("a", "4")], "a: 3\r\na: 4\r\nb: 2\r\n");
+    }
+}
