@@ -24,6 +24,7 @@ use session::SessionCall;
 pub(crate) mod active;
 pub(crate) mod admit;
 mod agent_recorder;
+mod cancellation;
 mod client;
 pub(crate) mod clock;
 mod execution;

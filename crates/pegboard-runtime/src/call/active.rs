@@ -8,8 +8,8 @@ use pegboard_core::model::OutputReader;
 use pegboard_core::task::{TaskMode, clamp_lifetime};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
+use super::cancellation::CallCancellation;
 use super::clock::CallClock;
 use super::execution::Execution;
 use super::recorder::CallRecorder;
@@ -23,7 +23,7 @@ pub(crate) struct ActiveCall {
     pub(crate) recorder: CallRecorder,
     pub(crate) execution: Execution,
     pub(crate) clock: CallClock,
-    pub(crate) canceled: CancellationToken,
+    pub(crate) canceled: CallCancellation,
     pub(super) inherited: InheritedContext,
     pub(super) deadline: Option<Instant>,
     /// The call that made this one.
@@ -48,7 +48,7 @@ impl ActiveCall {
     ) -> Arc<Self> {
         // A nested call ends with its parent, even if its handle is still held.
         let canceled =
-            parent.as_ref().map_or_else(CancellationToken::new, |parent| parent.canceled.child_token());
+            parent.as_ref().map_or_else(CallCancellation::default, |parent| parent.canceled.nested());
         let context = &call.context;
         let clock = CallClock::default();
         if let Some(TaskMode::Requested(time)) = context.client.as_ref().map(|client| client.task_mode()) {
