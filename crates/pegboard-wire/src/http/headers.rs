@@ -178,8 +178,8 @@ fn expect(
         (Some(found), Some(expected)) => {
             let found = decode_value(found).ok_or_else(|| mismatch(format!("{name} cannot be read")))?;
             // `42.0` in a header means 42 if the body has a number.
-            let number = found.parse::<f64>().ok().filter(|_| kind == ArgumentKind::Number);
-            let found = number.and_then(integer_text).unwrap_or(found);
+            let number = if kind == ArgumentKind::Number { found.parse::<f64>().ok() } else { None };
+            let found = number.and_then(integer_text).map_or(found, Cow::Owned);
             if found == expected { Ok(()) } else { Err(mismatch(format!("{name} does not match the body"))) }
         }
     }
@@ -253,12 +253,12 @@ pub fn encode_value(value: &str) -> HeaderValue {
 }
 
 /// Decodes a header value; `None` if it is invalid.
-fn decode_value(value: &HeaderValue) -> Option<String> {
+fn decode_value(value: &HeaderValue) -> Option<Cow<'_, str>> {
     let text = value.to_str().ok()?;
     let inner = text.strip_prefix(SENTINEL_START).and_then(|rest| rest.strip_suffix(SENTINEL_END));
     match inner {
-        None => Some(text.to_owned()),
-        Some(inner) => String::from_utf8(STANDARD.decode(inner).ok()?).ok(),
+        None => Some(Cow::Borrowed(text)),
+        Some(inner) => String::from_utf8(STANDARD.decode(inner).ok()?).ok().map(Cow::Owned),
     }
 }
 
