@@ -176,7 +176,8 @@ impl ClientRequest {
         let result = result?;
         // From now on there is a stored output, so `tool_output` is listed.
         if self.era == Era::Session && !had_stored && self.caller.has_stored_output() {
-            self.peer.notify("notifications/tools/list_changed", RawJson::empty_object()).await;
+            // Boxed like all that few calls need, so that the future of every other call stays small.
+            Box::pin(self.peer.notify("notifications/tools/list_changed", RawJson::empty_object())).await;
         }
         Ok(ServiceReply::Result(match self.era {
             Era::Session => result,

@@ -170,12 +170,15 @@ impl ClientBridge {
         let step = match step.await {
             DriverEvent::Finished(call_result) => CallStep::Finished(call_result),
             DriverEvent::Task(task) => CallStep::Task(running, task),
-            DriverEvent::Input(input) => CallStep::InputRequired(running, self.gather_inputs(input).await),
+            // Boxed like all that few calls need, so that the future of every other call stays small.
+            DriverEvent::Input(input) => {
+                CallStep::InputRequired(running, Box::pin(self.gather_inputs(input)).await)
+            }
         };
         self.set_listening(false);
         if (&mut forwarding).now_or_never().is_none() {
             // A client that has stopped reading must not block its own result.
-            let _ = time::timeout(FLUSH_TIMEOUT, forwarding).await;
+            let _ = Box::pin(time::timeout(FLUSH_TIMEOUT, forwarding)).await;
         }
         step
     }
@@ -292,30 +295,35 @@ impl ClientBridge {
 
     async fn forward_notices(&self, peer: &Peer) {
         while let Some(notice) = poll_fn(|context| self.poll_notice(context)).await {
-            match notice {
-                Notice::Progress(ProgressUpdate { done, total, message, params }) => {
-                    match (params, &self.label) {
-                        (Some(params), None) => peer.forward_progress(&params).await,
-                        (Some(params), Some(_)) => {
-                            let message = RawJson::of(&self.with_label(message));
-                            peer.forward_progress(&params.with("message", &message)).await;
-                        }
-                        (None, _) => peer.progress(done, total, self.with_label(message).as_deref()).await,
+            // Boxed like all that few calls need, so that the future of every other call stays small.
+            Box::pin(self.forward_notice(peer, notice)).await;
+        }
+    }
+
+    async fn forward_notice(&self, peer: &Peer, notice: Notice) {
+        match notice {
+            Notice::Progress(ProgressUpdate { done, total, message, params }) => {
+                match (params, &self.label) {
+                    (Some(params), None) => peer.forward_progress(&params).await,
+                    (Some(params), Some(_)) => {
+                        let message = RawJson::of(&self.with_label(message));
+                        peer.forward_progress(&params.with("message", &message)).await;
                     }
+                    (None, _) => peer.progress(done, total, self.with_label(message).as_deref()).await,
                 }
-                Notice::Log(params) => {
-                    let level = params.get("level").and_then(|level| level.read::<LogLevel>().ok());
-                    let params = match &self.label {
-                        Some(label) if params.get("logger").is_none() => {
-                            params.with("logger", &RawJson::of(&**label))
-                        }
-                        Some(_) | None => params,
-                    };
-                    peer.forward_log(level.unwrap_or(LogLevel::Info), params).await;
-                }
-                // Handled in `notify`.
-                Notice::Task(_) => {}
             }
+            Notice::Log(params) => {
+                let level = params.get("level").and_then(|level| level.read::<LogLevel>().ok());
+                let params = match &self.label {
+                    Some(label) if params.get("logger").is_none() => {
+                        params.with("logger", &RawJson::of(&**label))
+                    }
+                    Some(_) | None => params,
+                };
+                peer.forward_log(level.unwrap_or(LogLevel::Info), params).await;
+            }
+            // Handled in `notify`.
+            Notice::Task(_) => {}
         }
     }
 

@@ -164,9 +164,9 @@ impl ServerHandle {
     pub(super) async fn execute(&self, call: &ServerCall<'_>) -> Result<RawJson, CallError> {
         let live = match self.connection() {
             Some(live) => live,
-            None => self.until_overdue(call.context, self.ready()).await?,
+            // Boxed like all that few calls need, so that the future of every other call stays small.
+            None => Box::pin(self.until_overdue(call.context, self.ready())).await?,
         };
-        // Boxed, so that the future of every other call stays small.
         let mut lost = None;
         let next = match self.attempt(&live, call).await {
             Ok(result) => return Ok(result),

@@ -217,7 +217,9 @@ impl ServerSession {
                     }
                     ServiceReply::InputRequired { input_requests, state: next_state } => {
                         check_capabilities(&client, &input_requests)?;
-                        input_responses = Some(send_input_requests(&peer, &input_requests).await?);
+                        // Boxed like all that few calls need, so that the future of every other call stays small.
+                        let responses = Box::pin(send_input_requests(&peer, &input_requests)).await?;
+                        input_responses = Some(responses);
                         state = next_state;
                     }
                 }
