@@ -9,11 +9,12 @@ use foldhash::HashMap;
 use futures_util::future::BoxFuture;
 use http::HeaderMap;
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use crate::era::LogLevel;
 use crate::http::server::streams::SessionStreams;
 use crate::message::{Id, Message, Notification, Request, RpcError};
+use crate::pending_request::RequestError;
 use crate::transport::{MessageTrace, RequestPath, TransportError, TransportHandle};
 use pegboard_json::RawJson;
 
@@ -120,7 +121,8 @@ pub(crate) struct ConnectionShared {
     malformed: AtomicU64,
     /// Number of requests of the peer in progress.
     n_inbound: Arc<InboundCounter>,
-    closed: watch::Sender<Option<TransportError>>,
+    /// Cancelled once the connection is closed, for the reason in the table, or dropped.
+    closed: CancellationToken,
     /// `true` once a request of the peer was refused because too many are in flight.
     has_refused: AtomicBool,
 }
@@ -213,11 +215,8 @@ impl Connection {
 
     /// Waits until the connection is closed and returns the reason.
     pub async fn closed(&self) -> TransportError {
-        let mut closed = self.0.closed.subscribe();
-        match closed.wait_for(Option::is_some).await {
-            Ok(reason) => reason.clone().unwrap_or(TransportError::Closed),
-            Err(_) => TransportError::Closed,
-        }
+        self.0.closed.cancelled().await;
+        self.0.close_reason()
     }
 
     /// Returns a handle that does not keep the connection alive.
@@ -227,7 +226,7 @@ impl Connection {
 
     /// Returns `true` if the connection is closed.
     pub fn is_closed(&self) -> bool {
-        self.0.closed.borrow().is_some()
+        self.0.closed.is_cancelled()
     }
 
     /// Returns the counters of discarded input.
@@ -260,9 +259,9 @@ impl WeakConnection {
     /// Waits until the connection is closed or dropped.
     pub async fn closed(&self) {
         let Some(shared) = self.shared.upgrade() else { return };
-        let mut closed = shared.closed.subscribe();
+        let closed = shared.closed.clone();
         drop(shared);
-        let _ = closed.wait_for(Option::is_some).await;
+        closed.cancelled().await;
     }
 }
 
@@ -284,7 +283,7 @@ impl ConnectionShared {
             stray_notifications: AtomicU64::new(0),
             malformed: AtomicU64::new(0),
             n_inbound: Arc::default(),
-            closed: watch::Sender::new(None),
+            closed: CancellationToken::new(),
             has_refused: AtomicBool::new(false),
         })
     }
@@ -300,18 +299,19 @@ impl ConnectionShared {
 
     /// Closes the connection: all pending requests fail, all requests of the peer are aborted.
     fn close(&self, reason: TransportError) {
+        let error = RequestError::from(reason.clone());
         let (pending, inbound) = {
             let mut table = self.table();
-            table.closed = Some(reason.clone());
+            table.closed = Some(reason);
             (std::mem::take(&mut table.pending), std::mem::take(&mut table.inbound))
         };
         for pending in pending.into_values() {
-            pending.slot.finish(Err(reason.clone().into()));
+            pending.slot.finish(Err(error.clone()));
         }
         for task in inbound.into_values() {
             task.abort();
         }
-        self.closed.send_replace(Some(reason));
+        self.closed.cancel();
     }
 }
 
@@ -321,6 +321,7 @@ impl Drop for ConnectionShared {
         let table = self.table.get_mut();
         table.inbound.values().for_each(InboundEntry::abort);
         self.n_inbound.clear();
+        self.closed.cancel();
     }
 }
 

@@ -343,27 +343,29 @@ fn forward_changes(session: &Arc<ServerSession>, connection: &Connection) {
             };
             let (Some(session), Some(connection)) = (session.upgrade(), connection.upgrade()) else { return };
             match change {
-                Ok(change) => {
-                    if let Some(notification) = session.notification_for(&change) {
-                        let _ = connection.notify(notification, None).await;
-                    }
-                }
+                // Boxed, so that the task of an idle session stays small.
+                Ok(change) => Box::pin(send_changes(&session, &connection, vec![change])).await,
                 // The receiver lagged behind: the client must reload everything.
                 Err(RecvError::Lagged(_)) => {
-                    let subscribed: Vec<String> = session.state().subscriptions.iter().cloned().collect();
-                    let updated =
-                        subscribed.into_iter().map(|uri| ServiceChange::Resource { uri, params: None });
-                    for change in [ServiceChange::Tools, ServiceChange::Prompts, ServiceChange::Resources]
-                        .into_iter()
-                        .chain(updated)
-                    {
-                        if let Some(notification) = session.notification_for(&change) {
-                            let _ = connection.notify(notification, None).await;
-                        }
-                    }
+                    let mut changes =
+                        vec![ServiceChange::Tools, ServiceChange::Prompts, ServiceChange::Resources];
+                    let subscribed = session.state().subscriptions.clone();
+                    changes.extend(
+                        subscribed.into_iter().map(|uri| ServiceChange::Resource { uri, params: None }),
+                    );
+                    Box::pin(send_changes(&session, &connection, changes)).await;
                 }
                 Err(RecvError::Closed) => return,
             }
         }
     });
+}
+
+/// Notifies the client of those changes that it wants to know.
+async fn send_changes(session: &ServerSession, connection: &Connection, changes: Vec<ServiceChange>) {
+    for change in changes {
+        if let Some(notification) = session.notification_for(&change) {
+            let _ = connection.notify(notification, None).await;
+        }
+    }
 }
