@@ -32,6 +32,11 @@ pub trait Provider: Send + Sync + 'static {
         ProcessInfo::default()
     }
 
+    /// Returns the time after which [`open`](Self::open) is given up.
+    fn open_timeout(&self) -> Duration {
+        Duration::from_mins(1)
+    }
+
     /// Makes the provider ready for use; does nothing if it is ready already.
     fn open(&self) -> BoxFuture<'_, Result<(), CallError>>;
 

@@ -16,6 +16,7 @@ pub mod mcp;
 pub mod messages;
 pub mod model;
 pub mod openapi;
+pub mod package_runner;
 pub mod rest;
 pub mod string_or_list;
 pub mod telemetry;

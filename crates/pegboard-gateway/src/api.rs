@@ -180,6 +180,7 @@ pub fn router(api: &Api, scope: ApiScope, options: &HttpServerOptions) -> Router
         .route("/queues", get(overview::queues))
         .route("/metrics", get(overview::metrics))
         .route("/servers", get(servers::list))
+        .route("/servers/open", post(servers::open_all))
         .route("/servers/{toolbox}/{server}/open", post(servers::open))
         .route("/servers/{toolbox}/{server}/logs", get(logs::read))
         .route("/tools", get(tools::list))

@@ -107,7 +107,7 @@ impl WarmupRun {
         let profile = Arc::clone(profile);
         let work = tokio::spawn(async move {
             let view = profile.view();
-            profile.runtime.open_servers(|toolbox| view.has_toolbox(toolbox)).await;
+            profile.runtime.open_servers(|toolbox, _| view.has_toolbox(toolbox)).await;
         });
         Self { started_at: Instant::now(), _work: AbortOnDropHandle::new(work) }
     }

@@ -58,6 +58,7 @@ mod pool;
 mod probe;
 mod remote;
 mod request;
+mod runner_hint;
 mod stdio;
 mod subscriptions;
 mod supervisor;
@@ -74,6 +75,8 @@ const SHUT_DOWN_TIMEOUT: Duration = Duration::from_secs(12);
 
 /// Time limit for saving the last listing during shutdown.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time beyond the timeout of a start after which opening a server is given up.
+const OPEN_GRACE: Duration = Duration::from_secs(5);
 
 /// A handle to an MCP server. The server is shut down when its last handle is, and stopped without waiting when
 /// that is dropped.
@@ -294,6 +297,12 @@ impl Provider for McpServer {
             n_further_instances: Some(n_further).filter(|n_further| *n_further > 0),
             ..self.shared.handle.process_info()
         }
+    }
+
+    /// Longer than a start takes, which has its own timeout and a better message.
+    fn open_timeout(&self) -> Duration {
+        let settings = &self.shared.handle.settings;
+        settings.effective_first_start_timeout().max(settings.start_timeout) + OPEN_GRACE
     }
 
     fn open(&self) -> BoxFuture<'_, Result<(), CallError>> {

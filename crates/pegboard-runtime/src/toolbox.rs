@@ -25,9 +25,6 @@ use crate::drain::DrainCounter;
 use crate::event::ServerStart;
 use crate::runtime::RuntimeShared;
 
-/// Timeout of opening a server.
-const OPEN_TIMEOUT: Duration = Duration::from_mins(1);
-
 /// Minimum time to wait for the other servers once one is open.
 const STRAGGLER_GRACE: Duration = Duration::from_secs(2);
 
@@ -237,10 +234,17 @@ impl Toolboxes {
         progress
     }
 
-    /// Opens all servers of the accepted toolboxes.
-    pub(crate) async fn open_servers(&self, n_at_once: usize, is_included: impl Fn(&ToolboxName) -> bool) {
-        let included = self.0.iter().filter(|(name, _)| is_included(name));
-        let servers = included.flat_map(|(_, contents)| contents.servers.values());
+    /// Opens all accepted servers, and waits until each is open or has failed.
+    pub(crate) async fn open_servers(
+        &self,
+        n_at_once: usize,
+        is_included: impl Fn(&ToolboxName, &ServerName) -> bool,
+    ) {
+        let is_included = &is_included;
+        let servers = self.0.iter().flat_map(|(toolbox, contents)| {
+            let included = contents.servers.iter().filter(move |(name, _)| is_included(toolbox, name));
+            included.map(|(_, server)| server)
+        });
         let opening: Vec<_> = servers.map(ToolboxServer::open).collect();
         // A failure is the state of its server.
         stream::iter(opening).buffer_unordered(n_at_once).for_each(async |_opened| {}).await;
@@ -424,8 +428,9 @@ impl ToolboxServer {
             return result;
         }
         self.opening.first.get_or_init(Instant::now);
-        let result = time::timeout(OPEN_TIMEOUT, self.provider.open()).await.unwrap_or_else(|_| {
-            let reason = format!("initialization timed out after {}s", OPEN_TIMEOUT.as_secs());
+        let limit = self.provider.open_timeout();
+        let result = time::timeout(limit, self.provider.open()).await.unwrap_or_else(|_| {
+            let reason = format!("initialization timed out after {}s", limit.as_secs());
             Err(CallError::ServerUnavailable { reason })
         });
         self.opening.record(&result);

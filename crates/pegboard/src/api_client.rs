@@ -1,6 +1,6 @@
 //! Client of the gateway's HTTP API: through the socket of a running gateway, or in process.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use axum::body::{Body, Bytes};
 use axum::http::{Method, Request, Response, header};
@@ -10,7 +10,7 @@ use pegboard::json::RawJson;
 use pegboard::telemetry::Telemetry;
 use pegboard::wiring::App;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tower::ServiceExt;
 
 use crate::cli::{CliError, ExitReason, Globals};
@@ -101,14 +101,13 @@ impl ApiClient {
             .hint("start one with `pegboard serve`"))
     }
 
-    /// Starts a gateway in this process with its own configuration and state directory.
+    /// Starts a gateway in this process with its own configuration, and state in a directory or in memory.
     pub(crate) async fn start(
-        state: &Path,
+        state: Option<PathBuf>,
         telemetry: &Telemetry,
         configuration: TrustedConfiguration,
     ) -> Result<Self, CliError> {
-        let started =
-            InProcessGateway::start(Some(state.to_owned()), telemetry, configuration, Vec::new()).await;
+        let started = InProcessGateway::start(state, telemetry, configuration, Vec::new()).await;
         started.map(Self::in_process)
     }
 
@@ -127,19 +126,6 @@ impl ApiClient {
             #[cfg(unix)]
             ApiBackend::Running(_) => None,
             ApiBackend::InProcess(gateway) => Some(gateway.app()),
-        }
-    }
-
-    /// Starts the servers of a toolbox, or of all, if the gateway was just started in this process. An unknown toolbox
-    /// has no servers.
-    pub(crate) async fn start_servers(&self, toolbox: Option<&str>) -> Result<(), CliError> {
-        if !self.is_in_process() {
-            return Ok(());
-        }
-        let request = toolbox.map_or_else(|| json!({}), |toolbox| json!({"toolbox": toolbox}));
-        match self.post(&ApiPath::new(&["toolboxes", "open"]), &request.into()).await {
-            Err(failure) if failure.is_not_found() => Ok(()),
-            started => started.map(|_| ()),
         }
     }
 

@@ -27,6 +27,7 @@ pub(crate) mod rm;
 pub(crate) mod run;
 mod schema;
 pub(crate) mod serve;
+mod server_starts;
 mod sessions;
 mod status;
 mod tools;

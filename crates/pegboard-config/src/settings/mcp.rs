@@ -72,6 +72,10 @@ pub struct McpServerSettings {
     pub health_probe: HealthProbe,
     /// Timeout of the start; one minute by default.
     pub start_timeout: Option<HumanDuration>,
+    /// Timeout of the first start after Pegboard itself has started; five minutes by default if the command is a
+    /// package runner such as `npx`, `uvx` or `docker run`, which may have to install the server, or else that of
+    /// every start.
+    pub first_start_timeout: Option<HumanDuration>,
     /// Idle time after which the server is stopped until the next call; never by default.
     pub idle_stop: Option<HumanDuration>,
     /// Interval of health probes while idle; one minute by default, 0 for never.
@@ -99,6 +103,7 @@ impl McpServerSettings {
             era: self.era,
             health_probe: self.health_probe,
             start_timeout: non_zero(self.start_timeout).unwrap_or(ResolvedMcpServer::START_TIMEOUT),
+            first_start_timeout: non_zero(self.first_start_timeout),
             idle_stop: non_zero(self.idle_stop),
             health_interval: match self.health_interval {
                 None => Some(ResolvedMcpServer::HEALTH_INTERVAL),

@@ -21,12 +21,13 @@ use crate::variables::read_limited;
 /// Toolbox of the sections at the root.
 const DEFAULT_TOOLBOX: &str = "default";
 /// Settings of entries that do not affect what is started or where requests go.
-const HARMLESS_SETTINGS: [&str; 19] = [
+const HARMLESS_SETTINGS: [&str; 20] = [
     "description",
     "disabled",
     "enabled",
     "era",
     "exclude",
+    "firstStartTimeout",
     "healthInterval",
     "healthProbe",
     "idleStop",

@@ -86,6 +86,8 @@ pub struct ResolvedMcpServer {
     pub health_probe: HealthProbe,
     /// Timeout of the start.
     pub start_timeout: Duration,
+    /// Timeout of the first start; `None` for the default.
+    pub first_start_timeout: Option<Duration>,
     /// Idle time after which the server is stopped until the next call.
     pub idle_stop: Option<Duration>,
     /// Interval of health probes while idle.
@@ -100,6 +102,9 @@ impl ResolvedMcpServer {
     /// Default timeout of the start.
     pub const START_TIMEOUT: Duration = Duration::from_mins(1);
 
+    /// Default timeout of the first start of a package runner, which may have to install the server.
+    pub const INSTALL_TIMEOUT: Duration = Duration::from_mins(5);
+
     /// Default interval of health probes.
     pub const HEALTH_INTERVAL: Duration = Duration::from_mins(1);
 
@@ -113,10 +118,27 @@ impl ResolvedMcpServer {
             era: EraChoice::default(),
             health_probe: HealthProbe::default(),
             start_timeout: Self::START_TIMEOUT,
+            first_start_timeout: None,
             idle_stop: None,
             health_interval: Some(Self::HEALTH_INTERVAL),
             restart: RestartPolicy::default(),
             message_limits: MessageLimits::default(),
+        }
+    }
+
+    /// Returns the timeout of the first start: that of every start, or more for a package runner.
+    pub fn effective_first_start_timeout(&self) -> Duration {
+        self.first_start_timeout.unwrap_or_else(|| match self.package_runner() {
+            Some(_) => self.start_timeout.max(Self::INSTALL_TIMEOUT),
+            None => self.start_timeout,
+        })
+    }
+
+    /// Returns the program if it is a package runner, which may install the server when it starts.
+    pub fn package_runner(&self) -> Option<&ServerProgram> {
+        match &self.target {
+            McpTarget::Program(program) => program.package_runner().is_some().then_some(program),
+            McpTarget::WebSocket(_) | McpTarget::Http(_) | McpTarget::Sse(_) | McpTarget::Embedded => None,
         }
     }
 

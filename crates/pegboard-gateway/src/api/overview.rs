@@ -15,13 +15,14 @@ use super::state::{ApiState, SharedApiState};
 use super::stream::{duration_millis, json_response, unix_millis};
 
 /// All routes of the API.
-const PATHS: [&str; 27] = [
+const PATHS: [&str; 28] = [
     "GET /api/status",
     "GET /api/toolboxes",
     "POST /api/toolboxes/open",
     "GET /api/queues",
     "GET /api/metrics",
     "GET /api/servers",
+    "POST /api/servers/open",
     "POST /api/servers/{toolbox}/{server}/open",
     "GET /api/servers/{toolbox}/{server}/logs",
     "GET /api/tools",

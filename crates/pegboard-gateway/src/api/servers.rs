@@ -1,11 +1,15 @@
 //! `/api/servers`: server status, and starting a server.
 
+use axum::body::Body;
 use axum::extract::{Path, State};
+use axum::http::HeaderMap;
 use axum::response::Response;
+use pegboard_core::id::{ServerName, ToolboxName};
 use pegboard_core::provider::{ProcessInfo, ServerState, ToolKind};
 use pegboard_runtime::toolbox::ServerStatus;
 use serde_json::{Value, json};
 
+use super::extract::RequestBody;
 use super::problem::ApiProblem;
 use super::state::SharedApiState;
 use super::stream::{duration_millis, json_response};
@@ -14,6 +18,29 @@ use super::stream::{duration_millis, json_response};
 pub(super) async fn list(State(state): SharedApiState) -> Result<Response, ApiProblem> {
     let servers: Vec<Value> = state.runtime()?.servers(&state.scope).iter().map(server_json).collect();
     Ok(json_response(json!({"servers": servers})))
+}
+
+/// `POST /api/servers/open`: starts the named servers, or all, and waits until each is ready or has failed.
+pub(super) async fn open_all(
+    State(state): SharedApiState,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, ApiProblem> {
+    let body = RequestBody::read(&state, &headers, body, &["servers"]).await?;
+    let named: Option<Vec<String>> = body.get("servers", "a list of servers, each as toolbox/server")?;
+    let runtime = state.runtime()?;
+    let address = |status: &ServerStatus| format!("{}/{}", status.toolbox, status.server);
+    let known: Vec<String> = runtime.servers(&state.scope).iter().map(address).collect();
+    let mut unknown = named.iter().flatten().filter(|name| !known.contains(name));
+    if let Some(unknown) = unknown.next() {
+        return Err(ApiProblem::not_found(format!("no server '{unknown}'")));
+    }
+    let is_named = |toolbox: &ToolboxName, server: &ServerName| match &named {
+        Some(named) => named.contains(&format!("{toolbox}/{server}")),
+        None => true,
+    };
+    runtime.open_servers(is_named).await;
+    list(State(state)).await
 }
 
 /// `POST /api/servers/{toolbox}/{server}/open`

@@ -276,6 +276,11 @@ impl ServerHandle {
         process_info.n_restarts = Some(n_restarts);
     }
 
+    /// Returns `true` while the server is being started on demand.
+    pub(super) fn is_starting(&self) -> bool {
+        matches!(*self.phase.borrow(), ServerPhase::Starting)
+    }
+
     /// Returns the connection if the server is ready.
     pub(super) fn connection(&self) -> Option<LiveConnection> {
         match &*self.phase.borrow() {

@@ -101,6 +101,7 @@ fn pool_key(settings: &ResolvedMcpServer) -> String {
         era,
         health_probe,
         start_timeout,
+        first_start_timeout,
         idle_stop,
         health_interval,
         restart,
@@ -109,6 +110,7 @@ fn pool_key(settings: &ResolvedMcpServer) -> String {
     let fingerprint = settings.fingerprint();
     // The name is the only free text in it, and it contains no space.
     format!(
-        "{name} {fingerprint} {is_shared} {era:?} {health_probe:?} {start_timeout:?} {idle_stop:?} {health_interval:?} {restart:?} {message_limits:?}"
+        "{name} {fingerprint} {is_shared} {era:?} {health_probe:?} {start_timeout:?} {first_start_timeout:?} {idle_stop:?} \
+         {health_interval:?} {restart:?} {message_limits:?}"
     )
 }

@@ -29,6 +29,7 @@ use super::in_flight::InFlightCalls;
 use super::list::FetchedList;
 use super::listing::LiveListing;
 use super::probe::is_responsive;
+use super::runner_hint::{known_fix, stopped_runner_fix};
 use pegboard_core::settings::mcp::{EraChoice, ResolvedMcpServer, RestartPolicy};
 
 /// Time limit for shutting down the backend of a connection.
@@ -86,6 +87,12 @@ impl ServerSupervisor {
         let supervising = AssertUnwindSafe(self.supervise()).catch_unwind();
         if let Some(Err(_panic)) = handle.stop.run_until_cancelled(supervising).await {
             tracing::error!(server = %handle.settings.name, "The supervisor of an MCP server panicked.");
+        }
+        if handle.is_starting()
+            && let Some(program) = handle.settings.package_runner()
+        {
+            let fix = stopped_runner_fix(program);
+            tracing::error!("MCP server '{}' was still starting. {fix}", handle.settings.name);
         }
         handle.set_phase(ServerPhase::Stopped);
         self.close("it was shut down").await;
@@ -159,7 +166,8 @@ impl ServerSupervisor {
         &mut self,
         in_flight: &InFlightCalls,
     ) -> Result<(EstablishedConnection, FetchedList), StartFailure> {
-        let ResolvedMcpServer { name, start_timeout, message_limits, .. } = &self.handle.settings;
+        let ResolvedMcpServer { name, message_limits, .. } = &self.handle.settings;
+        let start_timeout = self.start_timeout();
         let log = self.handle.updates.log().clone();
         let handshake = HandshakeOptions {
             receiver: Arc::new(in_flight.clone()),
@@ -172,7 +180,7 @@ impl ServerSupervisor {
             let tools = self.listing.read_tools(&connected.client).await;
             tools.map(|tools| (connected, tools)).map_err(list_error)
         };
-        match time::timeout(*start_timeout, connecting).await {
+        match time::timeout(start_timeout, connecting).await {
             Ok(Ok(connected)) => Ok(connected),
             Ok(Err(ConnectorError::NeedsLogin { fix })) => Err(StartFailure::NeedsLogin { fix }),
             Ok(Err(ConnectorError::Unavailable { why, fix })) => {
@@ -180,15 +188,29 @@ impl ServerSupervisor {
                 let why = clipped(&why, MAX_REASON_BYTES);
                 self.log_event(&format!("did not start: {why}"));
                 let why = format!("MCP server '{name}' did not start: {why}");
-                Err(StartFailure::Failed(ServerFailure { why, fix, stderr: self.stderr_tail() }))
+                let stderr = self.stderr_tail();
+                let known =
+                    stderr.as_deref().and_then(|stderr| known_fix(&self.handle.settings.target, stderr));
+                Err(StartFailure::Failed(ServerFailure { why, fix: known.unwrap_or(fix), stderr }))
             }
             Err(_elapsed) => {
                 let seconds = start_timeout.as_secs();
                 self.log_event(&format!("did not start within {seconds} s"));
                 let why = format!("MCP server '{name}' initialization timed out after {seconds}s");
-                let fix = "Increase `startTimeout`, or check its log.".to_owned();
+                let fix = match self.handle.settings.package_runner() {
+                    Some(program) => stopped_runner_fix(program),
+                    None => "Increase `startTimeout`, or check its log.".to_owned(),
+                };
                 Err(StartFailure::Failed(ServerFailure { why, fix, stderr: self.stderr_tail() }))
             }
+        }
+    }
+
+    /// Returns the timeout of the next start. A package runner may install the server at the first one.
+    fn start_timeout(&self) -> Duration {
+        match self.n_started {
+            0 => self.handle.settings.effective_first_start_timeout(),
+            _ => self.handle.settings.start_timeout,
         }
     }
 
@@ -198,7 +220,7 @@ impl ServerSupervisor {
             era: self.handle.eras.fixed().or(self.era),
             preferred_era: self.handle.eras.preferred(),
             // The start timeout covers the whole start and has its own message.
-            handshake_timeout: self.handle.settings.start_timeout.saturating_mul(2),
+            handshake_timeout: self.start_timeout().saturating_mul(2),
             trace_name: Some(self.handle.settings.name.as_str().into()),
             ..ClientOptions::new("pegboard", env!("CARGO_PKG_VERSION"))
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pegboard_core::chain::ChainSpec;
 use pegboard_core::error::{CallError, NotFound};
-use pegboard_core::id::ToolboxName;
+use pegboard_core::id::{ServerName, ToolboxName};
 use pegboard_core::owner::{Owner, OwnerScope};
 use pegboard_core::provider::ServerState;
 use pegboard_core::server_log::ServerLog;
@@ -39,8 +39,8 @@ impl Runtime {
         self.0.active_plan().toolboxes.listing_progress(is_included)
     }
 
-    /// Opens all servers of the accepted toolboxes; returns when each is open or has failed.
-    pub async fn open_servers(&self, is_included: impl Fn(&ToolboxName) -> bool) {
+    /// Opens all accepted servers; returns when each is open or has failed.
+    pub async fn open_servers(&self, is_included: impl Fn(&ToolboxName, &ServerName) -> bool) {
         self.0.active_plan().toolboxes.open_servers(self.0.max_concurrent_starts(), is_included).await;
         self.0.refresh();
     }

@@ -217,11 +217,6 @@ impl CliError {
         &self.0.message
     }
 
-    /// Returns `true` if the named item does not exist.
-    pub(crate) fn is_not_found(&self) -> bool {
-        self.0.exit == ExitReason::NotFound
-    }
-
     /// Returns `true` if the error has this kind.
     pub(crate) fn is_kind(&self, kind: ErrorKind) -> bool {
         self.0.code == kind.as_str()

@@ -4,24 +4,20 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Args;
-use futures_util::future::join_all;
 use pegboard::config::{self, ConfigProblem, Configuration, ServerEntry, Severity};
 use pegboard::owner::OwnerScope;
 use pegboard::provider::ServerState;
-use pegboard::providers::mcp::PoolOptions;
 use pegboard::providers::process::{CommandSpec, SpawnError};
+use pegboard::runtime::Runtime;
 use pegboard::runtime::toolbox::ServerStatus;
-use pegboard::runtime::{CallerOptions, Runtime};
 use pegboard::settings::mcp::McpTarget;
 use pegboard::telemetry::Telemetry;
-use pegboard::wiring::AppOptions;
-use tokio::time;
 
-use super::serve::{DEFAULT_ADDRESS, supervisor};
-use crate::api_client::{ApiClient, ApiPath};
+use super::serve::DEFAULT_ADDRESS;
+use super::server_starts::start_servers;
+use crate::api_client::{ApiClient, ApiPath, ServerView};
 use crate::cli::format::one_line;
 use crate::cli::{CliError, Globals, OutputFormat, print};
 use crate::paths::{self, ConfigSelection};
@@ -29,11 +25,6 @@ use crate::trust::TrustedConfiguration;
 use finding::{CheckArea, DoctorFindings};
 
 mod finding;
-
-/// Default timeout for servers to start.
-const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// Grace period for servers at shutdown.
-const GRACE: Duration = Duration::from_secs(2);
 
 /// Arguments of `pegboard doctor`.
 #[derive(Args)]
@@ -52,10 +43,9 @@ impl DoctorArgs {
         if let Some(configuration) = self.check_configuration(&selection, &mut findings)? {
             let unusable = check_commands(&configuration, self.server.as_deref(), &mut findings);
             if !self.no_start {
-                let timeout = globals.timeout.map_or(START_TIMEOUT, Duration::from);
                 match selection.admit(configuration).await {
                     Ok(trusted) => {
-                        self.check_servers(trusted, (&unusable, timeout), telemetry, &mut findings).await?;
+                        self.check_servers(globals, (trusted, &unusable), telemetry, &mut findings).await?;
                     }
                     Err(failure) => {
                         let remedy = failure.suggested_fix().unwrap_or_default().to_owned();
@@ -111,31 +101,30 @@ impl DoctorArgs {
 
     async fn check_servers(
         &self,
-        configuration: TrustedConfiguration,
-        (unusable, timeout): (&[String], Duration),
+        globals: &Globals,
+        (configuration, unusable): (TrustedConfiguration, &[String]),
         telemetry: &Telemetry,
         findings: &mut DoctorFindings,
     ) -> Result<(), CliError> {
-        let options =
-            AppOptions { servers: PoolOptions { supervisor: supervisor() }, ..AppOptions::default() };
-        let app = configuration.start(options, telemetry).await?;
+        let api = ApiClient::start(None, telemetry, configuration).await?;
+        let Some(app) = api.app() else { return Ok(()) };
         let runtime = &app.runtime;
         let is_reported =
             |status: &ServerStatus| unusable.contains(&format!("{}/{}", status.toolbox, status.server));
         let is_wanted =
             |status: &&ServerStatus| is_selected(self.server.as_deref(), status) && !is_reported(status);
-        let opening = async {
-            let caller = runtime.caller(CallerOptions::default());
-            let toolboxes = runtime.toolboxes();
-            join_all(toolboxes.iter().map(|toolbox| caller.open(toolbox.name.as_str()))).await;
+        let is_started = |server: &ServerView| {
+            let selected = self.server.as_deref();
+            selected.is_none_or(|selected| is_name_of(selected, &server.toolbox, &server.server))
+                && !unusable.contains(&server.address())
         };
         // Servers that are not ready by then are reported as such.
-        let _ = time::timeout(timeout, opening).await;
+        let _late = Box::pin(start_servers(globals, &api, is_started)).await?;
         for status in runtime.servers(&OwnerScope::All).iter().filter(is_wanted) {
             add_server_state(status, findings);
         }
         check_names(runtime, self.server.as_deref(), findings);
-        runtime.shut_down(GRACE).await;
+        api.close().await;
         Ok(())
     }
 }

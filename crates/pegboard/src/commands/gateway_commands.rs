@@ -51,6 +51,8 @@ impl GatewayCommand {
     /// Runs the command until it completes, times out or is interrupted.
     pub(crate) async fn run(self, globals: &Globals, telemetry: &Telemetry) -> Result<ExitCode, CliError> {
         let runner = GatewayRunner { globals, telemetry, grace: Duration::ZERO };
+        // These report a timeout themselves.
+        let patient = GatewayRunner { grace: GRACE, ..runner };
         match self {
             Self::Batch(batch) => {
                 runner.run(GatewayNeed::Tools, async |api| batch.run(globals, api).await).await
@@ -84,17 +86,15 @@ impl GatewayCommand {
                 runner.run(GatewayNeed::Records, async |api| trace.run(globals, api).await).await
             }
             Self::Call(call) => {
-                GatewayRunner { grace: GRACE, ..runner }
-                    .run(GatewayNeed::Tools, async |api| call.run(globals, api).await)
-                    .await
+                patient.run(GatewayNeed::Tools, async |api| call.run(globals, api).await).await
             }
             Self::Ls(mut ls) => match ls.take_source() {
                 Some(source) => {
                     let globals = &globals.with_only_config(source);
-                    let runner = GatewayRunner { globals, ..runner };
-                    runner.run(GatewayNeed::Tools, async |api| ls.run(globals, api).await).await
+                    let patient = GatewayRunner { globals, ..patient };
+                    patient.run(GatewayNeed::Tools, async |api| ls.run(globals, api).await).await
                 }
-                None => runner.run(GatewayNeed::Tools, async |api| ls.run(globals, api).await).await,
+                None => patient.run(GatewayNeed::Tools, async |api| ls.run(globals, api).await).await,
             },
             Self::Status(status) => {
                 tokio::select! {
@@ -103,13 +103,14 @@ impl GatewayCommand {
                 }
             }
             Self::Tools(tools) => {
-                runner.run(GatewayNeed::Tools, async |api| tools.run(globals, api).await).await
+                patient.run(GatewayNeed::Tools, async |api| tools.run(globals, api).await).await
             }
         }
     }
 }
 
 /// Runs a command with an API client.
+#[derive(Clone, Copy)]
 struct GatewayRunner<'a> {
     globals: &'a Globals,
     telemetry: &'a Telemetry,

@@ -9,9 +9,9 @@ use pegboard::config::clients::find_client;
 use pegboard::config::did_you_mean;
 use serde_json::{Value, json};
 
+use super::server_starts::start_servers;
 use crate::api_client::{ApiClient, ApiPath, ServerView, ToolView, ToolboxView, view};
 use crate::cli::format::{BOLD, DIM, GREEN, PLAIN, RED, one_line, plural, visible_width};
-use crate::cli::spinner::Spinner;
 use crate::cli::{CliError, Globals, OutputFormat, print};
 use pattern::AddressPattern;
 
@@ -50,14 +50,13 @@ impl LsArgs {
     }
 
     pub(crate) async fn run(&self, globals: &Globals, api: &ApiClient) -> Result<ExitCode, CliError> {
-        let spinner = Spinner::new(globals, "Starting servers");
-        spinner.during(api.start_servers(None)).await?;
+        let pattern = self.pattern.as_deref().map(AddressPattern::new);
+        let started = Box::pin(start_servers(globals, api, |_| true)).await?;
         let tools = ApiPath::new(&["tools"]).with("limit", &MAX_TOOLS);
-        let mut tools = spinner.during(api.get(&tools)).await?;
+        let mut tools = api.get(&tools).await?;
         let mut servers = api.get(&ApiPath::new(&["servers"])).await?;
         let mut toolboxes = api.get(&ApiPath::new(&["toolboxes"])).await?;
-        if let Some(pattern) = &self.pattern {
-            let pattern = AddressPattern::new(pattern);
+        if let Some(pattern) = &pattern {
             retain_items(&mut tools["tools"], |tool| {
                 pattern.matches(tool["address"].as_str().unwrap_or_default())
             });
@@ -98,7 +97,7 @@ impl LsArgs {
                 print::document(format, &document, || tree.text(detail));
             }
         }
-        Ok(ExitCode::SUCCESS)
+        started.finish()
     }
 }
 

@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::Value;
 
-use crate::api_client::{ApiClient, ApiPath, ToolView, view};
+use super::server_starts::start_servers;
+use crate::api_client::{ApiClient, ApiPath, ServerView, ToolView, view};
 use crate::cli::format::{BOLD, DIM, PLAIN, one_line};
-use crate::cli::spinner::Spinner;
 use crate::cli::{CliError, Globals, OutputFormat, notice, print};
 
 /// Maximum number of characters of a description.
@@ -43,9 +43,10 @@ impl ToolsArgs {
             .with_some("tag", self.tag.as_ref())
             .with("limit", &self.limit)
             .with("schema", &self.schema);
-        let spinner = Spinner::new(globals, "Starting servers");
-        spinner.during(api.start_servers(self.toolbox.as_deref())).await?;
-        let found = spinner.during(api.get(&address)).await?;
+        let is_wanted =
+            |server: &ServerView| self.toolbox.as_ref().is_none_or(|toolbox| *toolbox == server.toolbox);
+        let started = Box::pin(start_servers(globals, api, is_wanted)).await?;
+        let found = api.get(&address).await?;
         let tools: Vec<ToolView> = view(&found, "tools")?;
         let format = globals.data_format();
         match format {
@@ -62,7 +63,7 @@ impl ToolsArgs {
         if n_all > n_shown {
             notice(globals, &format!("{} more; show them with --limit {n_all}", n_all - n_shown));
         }
-        Ok(ExitCode::SUCCESS)
+        started.finish()
     }
 }
 

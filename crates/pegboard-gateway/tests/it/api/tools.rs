@@ -49,6 +49,8 @@ async fn only_a_post_starts_a_server() {
         ("/tool", json!({"name": "idle__sleepy"})),
         ("/toolboxes/open", json!({"toolbox": "dev"})),
         ("/toolboxes/open", json!({})),
+        ("/servers/open", json!({"servers": ["dev/idle"]})),
+        ("/servers/open", json!({})),
     ] {
         let (api, _runtime, _) = super::api_server::api().await;
         let server = ApiServer::start(&api, ApiScope::All).await;
@@ -61,6 +63,8 @@ async fn only_a_post_starts_a_server() {
     }
     let server = ApiServer::start(&api, ApiScope::All).await;
     assert_eq!(server.post("/toolboxes/open", json!({"toolbox": "nope"})).await.0, 404);
+    let (status, problem) = server.post("/servers/open", json!({"servers": ["dev/idle", "dev/nope"]})).await;
+    assert_eq!((status, &problem["error"]["message"]), (404, &json!("no server 'dev/nope'")));
     assert_eq!(server.get("/tools?open=true").await.0, 400);
 }
 

@@ -9,7 +9,7 @@ use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::CallError;
 use pegboard_core::id::ServerName;
 use pegboard_core::provider::{ProcessInfo, Provider, ServerState};
-use pegboard_core::settings::mcp::{HealthProbe, McpTarget, ResolvedMcpServer, RestartPolicy};
+use pegboard_core::settings::mcp::{HealthProbe, McpTarget, ResolvedMcpServer, RestartPolicy, ServerProgram};
 use pegboard_providers::mcp::{
     Backend, Connector, ConnectorError, EstablishedConnection, HandshakeOptions, Health, McpServer,
 };
@@ -300,6 +300,47 @@ impl Connector for SlowConnector {
         }
         .boxed()
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_package_runner_may_install_at_its_first_start_only() {
+    let npx = ServerProgram { args: vec!["some-server".to_owned()], ..ServerProgram::new("npx") };
+    let own = |first, every| ResolvedMcpServer {
+        first_start_timeout: first,
+        start_timeout: every,
+        ..ResolvedMcpServer::new(ServerName::new("scripted").unwrap(), McpTarget::Program(npx.clone()))
+    };
+    let minute = Duration::from_mins(1);
+    let stopped = "It was stopped and may have left an incomplete installation. Run `npx some-server` by hand until the \
+                   server is installed, or increase `firstStartTimeout`.";
+    for (settings, takes, expected) in [
+        (own(None, minute), minute * 4, Ok(())),
+        (own(None, minute), minute * 6, Err("300s")),
+        (own(None, minute * 7), minute * 6, Ok(())),
+        (own(Some(minute * 2), minute), minute * 3, Err("120s")),
+    ] {
+        let scripted = ScriptedServer::new();
+        let connector = Arc::new(SlowConnector(scripted.connector(Era::Session), takes));
+        let server = McpServer::new(settings, connector);
+        assert!(server.open_timeout() > takes || expected.is_err());
+        let opened = server.open().await.map_err(|error| error.text());
+        let expected =
+            expected.map_err(|after| format!("MCP server 'scripted' initialization timed out after {after}"));
+        assert_eq!(opened, expected);
+        match &*server.state().borrow() {
+            ServerState::Failed { fix, .. } => assert_eq!(fix, stopped),
+            state => assert_eq!(*state, ServerState::Ready),
+        }
+    }
+    // Later starts find the package installed.
+    let scripted = ScriptedServer::new();
+    let server = McpServer::new(own(None, minute), scripted.connector(Era::Session));
+    server.open().await.unwrap();
+    scripted.next_starts([ScriptedStart::Hang]);
+    let lost_at = Instant::now();
+    scripted.disconnect();
+    wait_for_state(&server, &ServerState::Restarting { attempt: 2 }).await;
+    assert!((minute..minute * 2).contains(&lost_at.elapsed()), "{:?}", lost_at.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
