@@ -43,7 +43,6 @@ const accepted = (context, name, field) => {
 async function log(_arguments, context) {
     for (const line of ["Tool execution started", "Tool processing data", "Tool execution completed"]) {
         await context.mcpReq.log("info", line, "typescript");
-        await pause();
     }
     return text("Three lines were logged.");
 }

@@ -92,7 +92,6 @@ def test_multiple_content_types():
 async def log(context):
     for line in ("Tool execution started", "Tool processing data", "Tool execution completed"):
         await context.info(line)
-        await asyncio.sleep(0.05)
     return "Three lines were logged."
 
 

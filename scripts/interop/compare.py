@@ -1,8 +1,8 @@
 """Third-party servers and clients, with and without Pegboard between them.
 
 A probe uses every feature of a server, in each era; a client uses every feature that it has of one server. What they get
-directly they must get through Pegboard, but for the differences that `exceptions.json` lists with a reason. A difference
-that is listed and is none is an error, too. Prints a table and, for each difference, both outcomes.
+directly they must get through Pegboard, but for what `exceptions.json` lists with a reason: differences, and what does not
+work directly either. One that is listed and works is an error, too. Prints a table and, for each problem, both outcomes.
 
 usage: compare.py PEGBOARD TESTKIT PARTS HOME [NAME…]
   PARTS  the folder of the packages; its `node` has the scripts of this folder that are for Node
@@ -97,7 +97,8 @@ SERVERS = {
         {
             "list": True,
             "call": call("get_azure_bestpractices", intent="list", learn=True),
-            "errors": call("get_azure_bestpractices", intent="x", command="nothing"),
+            # The server has a model choose.
+            "sampling": call("get_azure_bestpractices", intent="x", command="nothing"),
         },
     ),
 }
@@ -182,13 +183,13 @@ def is_error(feature, outcome):
     return "error" in outcome or (bool(reported) and feature != "errors")
 
 
-def differs(feature, direct, through):
-    """Whether something is lost. What does not work directly need not work in the same way."""
-    return not is_error(feature, direct) and direct != through
+def is_problem(feature, direct, through):
+    """Whether something is lost, or cannot be compared."""
+    return is_error(feature, direct) or direct != through
 
 
 class Exceptions:
-    """Known differences, with the rows, the features and the reason."""
+    """Known problems, with the rows, the features and the reason."""
 
     def __init__(self, file):
         self.entries = json.loads(file.read_text())
@@ -207,7 +208,7 @@ class Exceptions:
 
 
 def table(measured, exceptions):
-    """Prints the outcomes; returns the differences that are not listed."""
+    """Prints the outcomes; returns the problems that are not listed."""
     width = max(len(row.name) for row in measured)
     print(" " * width, *FEATURES)
     problems = []
@@ -219,7 +220,7 @@ def table(measured, exceptions):
                 cells.append("–".center(len(feature)))
                 continue
             marks = "".join("✗" if is_error(feature, outcome) else "✓" for outcome in (direct, through))
-            if differs(feature, direct, through):
+            if is_problem(feature, direct, through):
                 listed = exceptions.covers(row.name, feature)
                 marks += "~" if listed else "!"
                 if not listed:
@@ -233,15 +234,19 @@ def started(command, pattern, **options):
     """Runs a program until this one ends; returns a function that waits for what it prints first."""
     log = home / "log" / f"started-{len(programs)}"
     with open(log, "wb") as out:
-        programs.append(subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, **options))
+        program = subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, **options)
+    programs.append(program)
 
     def found():
         for _ in range(600):
+            has_ended = program.poll() is not None
             match = re.search(pattern, log.read_text(errors="replace"))
             if match:
                 return match.group(0)
+            if has_ended:
+                break
             time.sleep(0.1)
-        sys.exit(f"{command}: nothing like {pattern}: {log.read_text(errors='replace')}")
+        sys.exit(f"{command} did not print {pattern}: {log.read_text(errors='replace')}")
 
     return found
 
@@ -296,19 +301,24 @@ def main():
     gateway = started(serve, address, env={**os.environ, "PEGBOARD_STATE": str(home / "state")})()
 
     chosen = [row for row in rows(addresses, gateway) if not only or any(fnmatchcase(row.name, name) for name in only)]
+    if not chosen:
+        sys.exit(f"no row is like {' or '.join(only)}")
     start = time.monotonic()
     with ThreadPoolExecutor(AT_ONCE) as pool:
         measured = list(pool.map(Row.measure, chosen))
     exceptions = Exceptions(here / "exceptions.json")
     problems = table(measured, exceptions)
-    print("\nFirst directly, then through Pegboard: ✓ works, ✗ does not, ~ differs as listed, ! differs.")
-    for row, feature, *ways in problems:
+    print("\nFirst directly, then through Pegboard: ✓ works, ✗ does not, ~ is a listed problem, ! another one.")
+    for row, feature, *outcomes in problems:
+        texts = [json.dumps(outcome, ensure_ascii=False, sort_keys=True) for outcome in outcomes]
+        # The common beginning may be long.
+        start_at = max(0, len(os.path.commonprefix(texts)) - 300)
         print(f"\n{row}: {feature}")
-        for way, outcome in zip(("direct", "through"), ways):
-            print(f"  {way}: {json.dumps(outcome, ensure_ascii=False)[:1500]}")
+        for way, text in zip(("direct", "through"), texts):
+            print(f"  {way}: {'…' if start_at else ''}{text[start_at:][:1500]}")
     stale = sorted(exceptions.unused) if not only else []
     for _, row, feature in stale:
-        print(f"exceptions.json: {feature} of {row!r} does not differ: take it out")
+        print(f"exceptions.json: {feature} of {row!r} works: take it out")
     print(f"{len(measured)} rows in {time.monotonic() - start:.0f} s")
     return bool(problems or stale)
 
