@@ -53,6 +53,9 @@ pub trait Invoker: Send + Sync {
         false
     }
 
+    /// Records a time for which the parent call waited for its server to start.
+    fn record_start_wait(&self, _waited: Duration) {}
+
     /// Returns the extensions of the session that the calls belong to, if there is a persistent one.
     fn extensions(&self) -> Option<&Extensions> {
         None
@@ -394,6 +397,10 @@ pub struct CallMeta {
     pub is_joined: bool,
     /// Time spent waiting for a queue slot; `None` if there was no wait.
     pub waited: Option<Duration>,
+    /// Time spent waiting for the server to start; `None` if there was no wait.
+    pub start_wait: Option<Duration>,
+    /// Time spent waiting for input from the caller; `None` if there was no wait.
+    pub question_wait: Option<Duration>,
     /// Tool name as the caller wrote it, if it was corrected.
     pub corrected_from: Option<String>,
     /// Handle of the stored output, if it was too large to return.

@@ -7,6 +7,7 @@ use pegboard_core::call::{Call, CallContext, CallHandle, CallResult};
 use pegboard_core::error::CallError;
 use pegboard_core::output::Output;
 use pegboard_core::text::clipped;
+use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::caller::Caller;
@@ -159,9 +160,10 @@ async fn resolve_and_execute(
         Ok(found) => found,
         // The tool may belong to a server that has not listed its tools yet.
         Err(error) => {
-            let found = Box::pin(shared.resolve_after_start(active_call.caller(), &call))
-                .await
-                .unwrap_or(Err(error))?;
+            let asked_at = Instant::now();
+            let found = Box::pin(shared.resolve_after_start(active_call.caller(), &call)).await;
+            active_call.recorder.add_start_wait(asked_at.elapsed());
+            let found = found.unwrap_or(Err(error))?;
             rename_operation(active_call, &found.tool);
             found
         }

@@ -17,6 +17,7 @@ use pegboard_wire::client::{Era, RequestOptions, next_round_params};
 use pegboard_wire::era::{LogLevel, meta};
 use pegboard_wire::transport::TransportError;
 use pegboard_wire::{MAX_INPUT_ROUNDS, PendingRequest, RequestError, ResponseEvent, RpcError};
+use tokio::time::Instant;
 
 use super::connect::login_hint;
 use super::handle::{CloseReason, LiveConnection, ServerHandle};
@@ -213,12 +214,20 @@ impl ServerHandle {
     ) -> Result<LiveConnection, CallError> {
         let is_overdue = || context.tools.as_ref().is_some_and(|tools| tools.is_overdue());
         let mut connecting = pin!(connecting);
-        poll_fn(|poll_context| match connecting.as_mut().poll(poll_context) {
-            // Polled once more when the time of the call is up.
-            Poll::Pending if is_overdue() => Poll::Ready(Err(self.still_starting())),
-            polled => polled,
+        let mut pending_since: Option<Instant> = None;
+        let connected = poll_fn(|poll_context| match connecting.as_mut().poll(poll_context) {
+            Poll::Pending => {
+                pending_since.get_or_insert_with(Instant::now);
+                // Polled once more when the time of the call is up.
+                if is_overdue() { Poll::Ready(Err(self.still_starting())) } else { Poll::Pending }
+            }
+            ready @ Poll::Ready(_) => ready,
         })
-        .await
+        .await;
+        if let (Some(since), Some(tools)) = (pending_since, &context.tools) {
+            tools.record_start_wait(since.elapsed());
+        }
+        connected
     }
 
     /// Returns the connection to use after the server has not accepted a request: the same one if it works. A

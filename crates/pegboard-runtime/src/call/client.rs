@@ -83,7 +83,10 @@ impl Client for ActiveCall {
                 return Err(AskError::TimedOut(MAX_INPUT_WAIT));
             }
             let _pause = self.clock.pause();
-            time::timeout(limit, self.client().ask(questions)).await.unwrap_or(Err(AskError::TimedOut(limit)))
+            let asked_at = Instant::now();
+            let answered = time::timeout(limit, self.client().ask(questions)).await;
+            self.recorder.add_question_wait(asked_at.elapsed());
+            answered.unwrap_or(Err(AskError::TimedOut(limit)))
         }
         .boxed()
     }

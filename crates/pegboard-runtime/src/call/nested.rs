@@ -1,6 +1,7 @@
 //! Nested calls: a call is the invoker of the calls that its tool makes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
 use pegboard_core::call::{Call, CallHandle, CallResult, Invoker, OperationRef, PrivateTool, SelectedTool};
@@ -51,6 +52,10 @@ impl Invoker for ActiveCall {
 
     fn is_overdue(&self) -> bool {
         self.execution.is_overdue()
+    }
+
+    fn record_start_wait(&self, waited: Duration) {
+        self.recorder.add_start_wait(waited);
     }
 
     fn extensions(&self) -> Option<&Extensions> {

@@ -1,8 +1,9 @@
 //! The record of a call: its operation in the op tree, its events and its span.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use pegboard_core::call::{Call, CallResult};
+use pegboard_core::call::{Call, CallMeta, CallResult};
 use pegboard_core::error::{CallError, ErrorKind, Executed};
 use pegboard_core::output::Output;
 use pegboard_core::text::clipped;
@@ -20,6 +21,12 @@ use crate::spans;
 
 /// Maximum recorded length of an error message.
 const MAX_MESSAGE_BYTES: usize = 2_048;
+/// Attribute of the time for which a call waited for its server to start, in milliseconds.
+const START_WAIT_KEY: &str = "startWaitMs";
+/// Attribute of the time for which a call waited for input from its caller, in milliseconds.
+const QUESTION_WAIT_KEY: &str = "questionWaitMs";
+/// Attribute of the time that passed before the tool ran and was no wait, in milliseconds.
+const OVERHEAD_KEY: &str = "overheadMs";
 
 /// Record of a call; written exactly once, even if the call is dropped.
 pub(super) struct CallRecord {
@@ -113,6 +120,20 @@ impl CallRecord {
         CallResult { result, duration, warnings, meta }
     }
 
+    /// Returns the delays of at least a millisecond other than the wait in a queue, by attribute.
+    fn delays(&self, meta: &CallMeta) -> impl Iterator<Item = (&'static str, Duration)> {
+        let start = meta.start_wait.unwrap_or_default();
+        let known = start + meta.waited.unwrap_or_default();
+        let running_since = self.active_call.execution.running_since();
+        let before = running_since.map(|since| since.duration_since(self.started)).unwrap_or_default();
+        let delays = [
+            (START_WAIT_KEY, start),
+            (QUESTION_WAIT_KEY, meta.question_wait.unwrap_or_default()),
+            (OVERHEAD_KEY, before.saturating_sub(known)),
+        ];
+        delays.into_iter().filter(|(_, time)| *time >= Duration::from_millis(1))
+    }
+
     /// Ends the operation and emits the end event.
     fn finish(&self, result: &Result<Output, CallError>) {
         let active_call = &self.active_call;
@@ -138,6 +159,9 @@ impl CallRecord {
             let meta = active_call.recorder.meta();
             if meta.is_joined {
                 operation.set_attribute("joined", "true");
+            }
+            for (key, time) in self.delays(&meta) {
+                operation.set_attribute(key, &time.as_millis().to_string());
             }
             (meta.is_cached, meta.waited.unwrap_or_default())
         };

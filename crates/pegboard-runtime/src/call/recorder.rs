@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use pegboard_core::call::{CallMeta, OperationRef};
@@ -56,6 +57,16 @@ impl CallRecorder {
 
     pub(crate) fn meta(&self) -> MutexGuard<'_, CallMeta> {
         self.meta.lock()
+    }
+
+    /// Adds a time for which the call waited for its server to start.
+    pub(crate) fn add_start_wait(&self, waited: Duration) {
+        *self.meta().start_wait.get_or_insert_default() += waited;
+    }
+
+    /// Adds a time for which the call waited for input from its caller.
+    pub(crate) fn add_question_wait(&self, waited: Duration) {
+        *self.meta().question_wait.get_or_insert_default() += waited;
     }
 
     pub(crate) fn add_warnings(&self, more: impl IntoIterator<Item = String>) {

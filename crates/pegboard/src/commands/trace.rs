@@ -71,9 +71,11 @@ impl TraceArgs {
 pub(super) fn text(trace: &Value, layout: TraceLayout) -> String {
     let word = |name: &str| trace[name].as_str().unwrap_or_default();
     let began = ago(now_millis(), trace["op"]["startedAt"].as_u64().unwrap_or_default());
+    let drawing = TraceDrawing::of_operation(&trace["op"]);
+    let reason = drawing.reason().map(|reason| format!("{reason}\n")).unwrap_or_default();
     format!(
-        "{}{}{DIM}trace {}  session {}  {began}{PLAIN}\n",
-        TraceDrawing::of_operation(&trace["op"]).text(layout),
+        "{reason}{}{}{DIM}trace {}  session {}  {began}{PLAIN}\n",
+        drawing.text(layout),
         sessions::records(&trace["records"], now_millis()),
         word("traceId"),
         sessions::short(word("session")),

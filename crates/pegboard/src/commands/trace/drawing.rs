@@ -10,6 +10,8 @@ use crate::cli::format::{DIM, GREEN, PLAIN, RED, format_millis, json_millis, one
 const BAR: usize = 20;
 /// Maximum number of operations drawn.
 const MAX_ROWS: usize = 500;
+/// Duration of a call for which a reason is given.
+const SLOW_MILLIS: u64 = 100;
 /// Maximum number of characters of a name.
 const MAX_NAME: usize = 48;
 
@@ -36,7 +38,9 @@ struct DrawingRow {
     place: String,
     started: u64,
     took: u64,
-    waited: u64,
+    delays: Delays,
+    /// Operations below the row have times of their own.
+    has_children: bool,
     is_cached: bool,
     error: Option<String>,
 }
@@ -71,6 +75,14 @@ impl TraceDrawing {
         }
     }
 
+    /// The longest part of the time, on one line; `None` if the call was fast.
+    pub(in crate::commands) fn reason(&self) -> Option<String> {
+        let total = self.rows.first().map(|row| row.took).filter(|took| *took >= SLOW_MILLIS)?;
+        let parts = self.rows.iter().filter(|row| !row.has_children).map(DrawingRow::longest_part);
+        let (time, what) = parts.max_by_key(|(time, _)| *time)?;
+        Some(format!("{} of {} {what}", format_millis(time.min(total)), format_millis(total)))
+    }
+
     /// Renders the drawing.
     pub(in crate::commands) fn text(&self, layout: TraceLayout) -> String {
         let begun = self.rows.iter().map(|row| row.started).min().unwrap_or_default();
@@ -90,8 +102,8 @@ impl TraceDrawing {
             if layout == TraceLayout::Waterfall {
                 let _ = write!(line, "  {}", row.bar(begun, ended));
             }
-            if row.waited > 0 {
-                let _ = write!(line, "  {DIM}queued {}{PLAIN}", format_millis(row.waited));
+            for (label, _, time) in row.delays.parts().into_iter().filter(|(_, _, time)| *time > 0) {
+                let _ = write!(line, "  {DIM}{label} {}{PLAIN}", format_millis(time));
             }
             if row.is_cached {
                 let _ = write!(line, "  {DIM}cached{PLAIN}");
@@ -138,7 +150,8 @@ impl DrawingRow {
                 .join(" "),
             started: operation["startedAt"].as_u64().unwrap_or_default(),
             took: json_millis(&operation["latencyMs"]),
-            waited: json_millis(&operation["waitedMs"]),
+            delays: Delays::of(operation),
+            has_children: operations(&operation["childSession"]).next().is_some(),
             is_cached: operation["cached"] == true,
             error,
         }
@@ -148,7 +161,7 @@ impl DrawingRow {
         visible_width(&self.branch) + 2 + visible_width(&self.name)
     }
 
-    /// Renders the time bar: hatched while queued, solid while running.
+    /// Renders the time bar: a hatch for each delay, solid while the server works.
     fn bar(&self, begun: u64, ended: u64) -> String {
         let whole = ended.saturating_sub(begun).max(1);
         let column = |at: u64| {
@@ -156,8 +169,63 @@ impl DrawingRow {
         };
         let from = column(self.started).min(BAR - 1);
         let to = column(self.started + self.took).clamp(from + 1, BAR);
-        let worked = column(self.started + self.waited.min(self.took)).clamp(from, to - 1);
-        format!("{}{}{}", " ".repeat(from), "▒".repeat(worked - from), "█".repeat(to - worked))
+        let mut bar = " ".repeat(from);
+        let (mut drawn, mut delayed) = (from, 0);
+        for (_, hatch, time) in self.delays.parts() {
+            delayed = (delayed + time).min(self.took);
+            let end = column(self.started + delayed).clamp(drawn, to - 1);
+            bar.push_str(&hatch.repeat(end - drawn));
+            drawn = end;
+        }
+        bar + &"█".repeat(to - drawn)
+    }
+
+    /// The longest part of its time, with a description.
+    fn longest_part(&self) -> (u64, String) {
+        let Delays { start, queue, question, overhead } = self.delays;
+        let server = self.took.saturating_sub(start + queue + question + overhead);
+        let parts = [
+            (start, format!("waited for server '{}' to start", self.place)),
+            (queue, format!("waited for a slot to call {}", self.name)),
+            (question, format!("waited for an answer to a question of {}", self.name)),
+            (overhead, "spent in Pegboard itself".to_owned()),
+            (server, format!("spent in {}", if self.place.is_empty() { &self.name } else { &self.place })),
+        ];
+        parts.into_iter().max_by_key(|(time, _)| *time).expect("there are parts")
+    }
+}
+
+/// Times of an operation in which its server did not work, in milliseconds.
+#[derive(Clone, Copy)]
+struct Delays {
+    start: u64,
+    queue: u64,
+    question: u64,
+    overhead: u64,
+}
+
+impl Delays {
+    fn of(operation: &Value) -> Self {
+        let attribute = |name: &str| {
+            let text = operation["attributes"][name].as_str();
+            text.and_then(|text| text.parse().ok()).unwrap_or_default()
+        };
+        Self {
+            start: attribute("startWaitMs"),
+            queue: json_millis(&operation["waitedMs"]),
+            question: attribute("questionWaitMs"),
+            overhead: attribute("overheadMs"),
+        }
+    }
+
+    /// Label, hatch and time of each, in drawing order.
+    fn parts(&self) -> [(&'static str, &'static str, u64); 4] {
+        [
+            ("overhead", "┄", self.overhead),
+            ("starting", "░", self.start),
+            ("queued", "▒", self.queue),
+            ("question", "▚", self.question),
+        ]
     }
 }
 
@@ -201,6 +269,7 @@ mod tests {
         let mut chain = operation("research", "chain", 1_000, 1_842.4);
         chain["childSession"] = json!({"steps": [{"ops": [search, fetch]}], "turns": [{"ops": [agent]}]});
         let drawing = TraceDrawing::of_operation(&chain);
+        assert_eq!(drawing.reason().unwrap(), "510 ms of 1.8 s spent in web");
         let both = format!("{}\n{}", drawing.text(TraceLayout::Waterfall), drawing.text(TraceLayout::Tree));
         insta::assert_snapshot!(anstream::adapter::strip_str(&both), @"
         ✓ research       chain         1.8 s  ████████████████████
@@ -219,5 +288,27 @@ mod tests {
           │   timeout: no reply within 300 ms
           └ ✓ search     github         1 ms
         ");
+    }
+
+    #[test]
+    fn the_longest_part_is_the_reason() {
+        let operation = |attributes: Value| json!({"kind": "tool", "name": "search", "server": "x", "status": "ok", "startedAt": 0, "latencyMs": 2_400, "waitedMs": 100, "attributes": attributes});
+        let cases = [
+            (json!({"startWaitMs": "2100"}), "2.1 s of 2.4 s waited for server 'x' to start"),
+            (
+                json!({"questionWaitMs": "1500"}),
+                "1.5 s of 2.4 s waited for an answer to a question of search",
+            ),
+            (json!({"overheadMs": "1500"}), "1.5 s of 2.4 s spent in Pegboard itself"),
+            (json!({}), "2.3 s of 2.4 s spent in x"),
+        ];
+        for (attributes, reason) in cases {
+            assert_eq!(TraceDrawing::of_operation(&operation(attributes)).reason().unwrap(), reason);
+        }
+        let all = operation(json!({"startWaitMs": "600", "questionWaitMs": "600", "overheadMs": "400"}));
+        let text = TraceDrawing::of_operation(&all).text(TraceLayout::Waterfall);
+        insta::assert_snapshot!(anstream::adapter::strip_str(&text), @"✓ search  x  2.4 s  ┄┄┄░░░░░▒▚▚▚▚▚██████  overhead 400 ms  starting 600 ms  queued 100 ms  question 600 ms");
+        let fast = json!({"name": "search", "latencyMs": 20});
+        assert_eq!(TraceDrawing::of_operation(&fast).reason(), None);
     }
 }
