@@ -184,6 +184,52 @@ pub struct ServerFeatures {
     pub logging: bool,
 }
 
+/// A value that a runtime accepts as a server: a provider, a shared provider, a [`ToolRegistry`], or tools.
+///
+/// [`ToolRegistry`]: crate::registry::ToolRegistry
+///
+/// ```
+/// use pegboard_core::entry::ToolEntry;
+/// use pegboard_core::provider::IntoProvider;
+///
+/// let clock = ToolEntry::new("now", "The time", |(): ()| async { Ok(7) });
+/// assert_eq!([clock].into_provider().offering().borrow().tools.len(), 1);
+/// ```
+pub trait IntoProvider {
+    /// Returns the provider.
+    fn into_provider(self) -> Arc<dyn Provider>;
+}
+
+impl<P: Provider> IntoProvider for P {
+    fn into_provider(self) -> Arc<dyn Provider> {
+        Arc::new(self)
+    }
+}
+
+impl<P: Provider> IntoProvider for Arc<P> {
+    fn into_provider(self) -> Arc<dyn Provider> {
+        self
+    }
+}
+
+impl IntoProvider for Arc<dyn Provider> {
+    fn into_provider(self) -> Arc<dyn Provider> {
+        self
+    }
+}
+
+impl IntoProvider for Vec<ToolEntry> {
+    fn into_provider(self) -> Arc<dyn Provider> {
+        Arc::new(LocalProvider::new(self))
+    }
+}
+
+impl<const N: usize> IntoProvider for [ToolEntry; N] {
+    fn into_provider(self) -> Arc<dyn Provider> {
+        Arc::new(LocalProvider::new(self))
+    }
+}
+
 /// State of a provider.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "state")]

@@ -15,10 +15,13 @@ use crate::id::{InvalidName, ToolName};
 use crate::outcome::Outcome;
 
 mod index;
+mod provider;
 
 use index::RegistryIndex;
+use provider::OfferingPublisher;
 
-/// Registry of in-process tools. Clones share their tools.
+/// Registry of in-process tools. Clones share their tools. It is a [`Provider`](crate::provider::Provider), too: a runtime
+/// offers its tools, also those that are registered later.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -43,6 +46,8 @@ struct RegistryState {
     by_name: HashMap<ToolName, Arc<ToolEntry>>,
     /// Built lazily at the first listing or search after a change, to keep registration cheap.
     index: OnceLock<RegistryIndex>,
+    /// Created when a runtime uses the registry.
+    publisher: OnceLock<OfferingPublisher>,
 }
 
 /// Reason why a tool was not registered.
@@ -98,7 +103,7 @@ impl ToolRegistry {
             Entry::Occupied(taken) => return Err(RegisterError::Duplicate { name: taken.key().to_string() }),
             Entry::Vacant(free) => free.insert(Arc::new(entry)),
         };
-        tools.index.take();
+        tools.changed();
         Ok(())
     }
 
@@ -107,7 +112,7 @@ impl ToolRegistry {
         let mut tools = self.write();
         let is_gone = tools.by_name.remove(name).is_some();
         if is_gone {
-            tools.index.take();
+            tools.changed();
         }
         is_gone
     }
@@ -178,6 +183,18 @@ impl ToolRegistry {
 impl RegistryState {
     fn index(&self) -> &RegistryIndex {
         self.index.get_or_init(|| RegistryIndex::of(self.by_name.values().cloned()))
+    }
+
+    /// Updates what depends on the tools.
+    fn changed(&mut self) {
+        self.index.take();
+        if let Some(publisher) = self.publisher.get() {
+            publisher.publish(self.index().entries().to_vec());
+        }
+    }
+
+    fn publisher(&self) -> &OfferingPublisher {
+        self.publisher.get_or_init(|| OfferingPublisher::new(self.index().entries().to_vec()))
     }
 }
 

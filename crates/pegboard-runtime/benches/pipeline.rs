@@ -62,11 +62,8 @@ async fn everything_on(n_tools: usize) -> Runtime {
         .settings(settings)
         .cache(Arc::new(memory::MemoryCache::new(CacheLimits::default())))
         .outputs(Arc::new(Database::in_memory()))
-        .provide_with(
-            "s",
-            Arc::new(LocalProvider::new(std::iter::once(tool("noop")).chain(others)).of_kind(ToolKind::Mcp)),
-            server,
-        )
+        .provide("s", LocalProvider::new(std::iter::once(tool("noop")).chain(others)).of_kind(ToolKind::Mcp))
+        .server_settings(server)
         .start()
         .await
         .unwrap()
@@ -78,7 +75,8 @@ async fn everything_off() -> Runtime {
     let bare = ToolEntry::from_fn("noop", "", |_: Value| async { Ok(json!({"ok": true})) });
     Runtime::builder()
         .settings(settings)
-        .provide_with("s", Arc::new(LocalProvider::new([bare])), server)
+        .provide("s", LocalProvider::new([bare]))
+        .server_settings(server)
         .start()
         .await
         .unwrap()

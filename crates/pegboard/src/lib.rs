@@ -20,12 +20,22 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! Cargo features select what is built. None is needed for tools, registries and chains; `runtime` adds the call pipeline,
+//! `gateway` serves clients, and `app` builds both from a configuration. `cli` (default) is for the binary.
 
+#[cfg(feature = "yaml")]
 mod chain_file;
+#[cfg(feature = "gateway")]
+mod serve;
+#[cfg(feature = "app")]
 pub mod telemetry;
+#[cfg(feature = "app")]
 pub mod wiring;
 
+#[cfg(feature = "yaml")]
 pub use chain_file::{ChainFileError, read_chain};
+#[cfg(feature = "app")]
 pub use pegboard_config as config;
 #[doc(inline)]
 pub use pegboard_core::tools;
@@ -34,16 +44,23 @@ pub use pegboard_core::{
     output, owner, printable, projection, provider, redact, registry, schema, settings, store, text, trace,
     validation,
 };
+#[cfg(feature = "gateway")]
 pub use pegboard_gateway as gateway;
 pub use pegboard_json as json;
 pub use pegboard_macros::tool;
+#[cfg(feature = "providers")]
 pub use pegboard_providers as providers;
+#[cfg(feature = "runtime")]
 pub use pegboard_runtime as runtime;
+#[cfg(feature = "sqlite")]
 pub use pegboard_stores as stores;
+#[cfg(feature = "gateway")]
 pub use pegboard_wire as wire;
 pub use schemars;
 pub use serde;
 pub use serde_json;
+#[cfg(feature = "gateway")]
+pub use serve::serve;
 
 /// Common imports: `use pegboard::prelude::*`.
 pub mod prelude {
@@ -55,6 +72,10 @@ pub mod prelude {
     pub use crate::schema::{Schema, SchemaRules};
     pub use crate::validation::{ValidationResult, validate_input, validate_output};
     pub use crate::{tool, tools};
+    #[cfg(feature = "gateway")]
+    pub use pegboard_gateway::Gateway;
+    #[cfg(feature = "runtime")]
+    pub use pegboard_runtime::Runtime;
     pub use schemars::JsonSchema;
     pub use serde::{Deserialize, Serialize};
     pub use serde_json::{Value, json};
@@ -79,6 +100,11 @@ struct ChainsPage;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/runtime.md")]
 struct RuntimePage;
+
+/// Compiles and runs the examples of `docs/embedding.md`.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/embedding.md")]
+struct EmbeddingPage;
 
 /// Compiles and runs the examples of `docs/servers.md`.
 #[cfg(doctest)]

@@ -21,10 +21,14 @@ pub use pegboard_core::settings::telemetry::LogFormat as Format;
 pub use pegboard_runtime::log::EventLogger;
 pub use pegboard_runtime::metrics::{self, Metrics};
 
-use export::{Exporter, ResourceInfo};
+use export::Exporter;
 use sink::LogSink;
 pub use stderr::{Stderr, write_stderr};
 
+#[cfg(feature = "otel")]
+mod export;
+#[cfg(not(feature = "otel"))]
+#[path = "telemetry/export_unavailable.rs"]
 mod export;
 mod sink;
 mod stderr;
@@ -48,6 +52,14 @@ pub struct TelemetryOptions {
     pub traces_ratio: f64,
     /// Logs all messages to and from MCP servers.
     pub traces_mcp: bool,
+}
+
+/// Resource attributes and sampling ratio.
+#[cfg_attr(not(feature = "otel"), expect(dead_code, reason = "only the exporter reads it"))]
+struct ResourceInfo {
+    service_name: String,
+    labels: Vec<(String, String)>,
+    ratio: f64,
 }
 
 /// Telemetry cannot be started.

@@ -272,7 +272,7 @@ impl ProviderFactory {
             let EmbeddedToolbox { toolbox, description, server, tools } = embedded;
             let provider = self.embedded.get((), |()| LocalProvider::new(tools));
             plan = plan.toolbox(&toolbox, description);
-            plan = plan.provide_with(&server, provider, ServerSettings::default());
+            plan = plan.provide(&server, provider);
         }
         let mut listings = Vec::new();
         for toolbox in toolboxes {
@@ -307,7 +307,7 @@ impl ProviderFactory {
                     (self.unusable(&server, &entry.reason()), ServerSettings::default())
                 }
             };
-            plan = plan.provide_with(server.as_str(), provider, tools);
+            plan = plan.provide(server.as_str(), provider).server_settings(tools);
         }
         plan = self.rest.provide(plan, &name, toolbox.rest_tools);
         plan = self.agents.provide(plan, &name, toolbox.agents, resolver);

@@ -108,11 +108,9 @@ async fn an_output_limit_of_one_tool_lists_tool_output() {
         (json!({}), false),
     ] {
         let server: ServerSettings = serde_json::from_value(server).unwrap();
-        let builder = runtime_builder(json!({})).provide_with(
-            "capped",
-            Arc::new(mcp_server([echo_tool("capped", "big")])),
-            server,
-        );
+        let builder = runtime_builder(json!({}))
+            .provide("capped", mcp_server([echo_tool("capped", "big")]))
+            .server_settings(server);
         let runtime = builder.start().await.unwrap();
         let (client, _) = connect(&gateway(&runtime, json!({})), None, Era::Stateless).await;
         assert_eq!(tool_names(&client).await.contains(&"tool_output".to_owned()), is_listed);

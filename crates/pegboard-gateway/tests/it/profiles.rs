@@ -24,11 +24,8 @@ async fn start_runtime() -> Runtime {
         serde_json::from_value(json!({"tools": {"read.file": {"aliases": ["cat"]}}})).unwrap();
     Runtime::builder()
         .toolbox("dev", "For development")
-        .provide_with(
-            "files",
-            Arc::new(mcp_server([echo_tool("files", "read.file"), echo_tool("files", "list")])),
-            aliased,
-        )
+        .provide("files", mcp_server([echo_tool("files", "read.file"), echo_tool("files", "list")]))
+        .server_settings(aliased)
         .provide("my_git", LazyServer::new([echo_tool("my_git", "log"), echo_tool("my_git", "list")]))
         .toolbox("prod", "Handle with care")
         .provide("db", mcp_server([echo_tool("db", "query"), echo_tool("db", "batch")]))
@@ -209,7 +206,7 @@ async fn clients_of_a_flat_list_are_notified_of_changes() {
     let local = Arc::new(mcp_server([echo_tool("s", "old")]));
     let runtime = Runtime::builder()
         .toolbox("t", "")
-        .provide_with("s", Arc::clone(&local) as _, ServerSettings::default())
+        .provide("s", Arc::clone(&local))
         .toolbox("other", "")
         .start()
         .await

@@ -4,7 +4,6 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use pegboard_core::provider::{LocalProvider, Provider};
-use pegboard_core::settings::ServerSettings;
 use pegboard_core::settings::gateway::GatewaySettings;
 use pegboard_gateway::{Gateway, ProfileViews, serve};
 use pegboard_json::RawJson;
@@ -43,9 +42,9 @@ impl TwoServers {
         let provider = |server: &Arc<LocalProvider>| Arc::clone(server) as Arc<dyn Provider>;
         RuntimePlan::new()
             .toolbox("b", "B")
-            .provide_with("b", provider(&self.b), ServerSettings::default())
+            .provide("b", provider(&self.b))
             .toolbox("a", "A")
-            .provide_with("a", provider(&self.a), ServerSettings::default())
+            .provide("a", provider(&self.a))
     }
 }
 

@@ -36,11 +36,8 @@ async fn start_gateway() -> Gateway {
     let runtime = Runtime::builder()
         .toolbox("dev", "For development")
         .provide("b", LazyServer::new(b))
-        .provide_with(
-            "a",
-            Arc::new(LazyServer::new([echo_tool("a", "alpha"), echo_tool("a", "zeta")])),
-            filtered,
-        )
+        .provide("a", LazyServer::new([echo_tool("a", "alpha"), echo_tool("a", "zeta")]))
+        .server_settings(filtered)
         .toolbox("prod", "Handle with care")
         .provide("a", mcp_server([scripted_tool("alpha", |_| Ok(text_output("prod")))]))
         .start()

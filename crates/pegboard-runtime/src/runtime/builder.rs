@@ -11,7 +11,7 @@ use pegboard_core::entry::ToolEntry;
 use pegboard_core::id::ServerName;
 use pegboard_core::model::OutputReader;
 use pegboard_core::owner::Principals;
-use pegboard_core::provider::{Provider, ToolKind};
+use pegboard_core::provider::{IntoProvider, ToolKind};
 use pegboard_core::redact::Redactor;
 use pegboard_core::settings::{RuntimeSettings, ServerSettings};
 use pegboard_core::store::{CacheStore, CallLog, OutputStore, SessionStore, SlotStore};
@@ -76,14 +76,14 @@ impl RuntimeBuilder {
 
     /// Adds a server to the last toolbox, or to `default` if there is none.
     #[must_use]
-    pub fn provide(self, server: &str, provider: impl Provider) -> Self {
+    pub fn provide(self, server: &str, provider: impl IntoProvider) -> Self {
         Self { plan: self.plan.provide(server, provider), ..self }
     }
 
-    /// Adds a server with its own settings.
+    /// Sets the settings of the server that was added last.
     #[must_use]
-    pub fn provide_with(self, server: &str, provider: Arc<dyn Provider>, settings: ServerSettings) -> Self {
-        Self { plan: self.plan.provide_with(server, provider, settings), ..self }
+    pub fn server_settings(self, settings: ServerSettings) -> Self {
+        Self { plan: self.plan.server_settings(settings), ..self }
     }
 
     /// Adds a chain as a tool of the server `chain`, in the last toolbox or else in `default`.

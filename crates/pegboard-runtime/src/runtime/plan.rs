@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 use indexmap::map::Entry;
 use pegboard_core::chain::ChainSpec;
 use pegboard_core::id::{InvalidName, ServerName, ToolboxName};
-use pegboard_core::provider::Provider;
+use pegboard_core::provider::{IntoProvider, Provider};
 use pegboard_core::settings::{RuntimeSettings, ServerSettings};
 
 use super::DEFAULT_TOOLBOX;
@@ -101,22 +101,36 @@ impl RuntimePlan {
     }
 
     /// Adds a server to the last toolbox, or to `default` if there is none.
+    ///
+    /// ```
+    /// use pegboard_core::registry::ToolRegistry;
+    /// use pegboard_core::settings::ServerSettings;
+    /// use pegboard_runtime::RuntimePlan;
+    ///
+    /// let settings = ServerSettings { queue: Some("slow".to_owned()), ..ServerSettings::default() };
+    /// let plan = RuntimePlan::new().provide("tools", ToolRegistry::new()).server_settings(settings);
+    /// assert!(plan.problem().is_some(), "there is no such queue");
+    /// ```
     #[must_use]
-    pub fn provide(self, server: &str, provider: impl Provider) -> Self {
-        self.provide_with(server, Arc::new(provider), ServerSettings::default())
+    pub fn provide(mut self, server: &str, provider: impl IntoProvider) -> Self {
+        match ServerName::new(server) {
+            Ok(server) => {
+                self.add_server(
+                    server,
+                    ToolboxServer::new(provider.into_provider(), ServerSettings::default()),
+                );
+            }
+            Err(error) => self.record_problem(error.into()),
+        }
+        self
     }
 
-    /// Adds a server with its own settings.
+    /// Sets the settings of the server that was added last; they are ignored if there is none.
     #[must_use]
-    pub fn provide_with(
-        mut self,
-        server: &str,
-        provider: Arc<dyn Provider>,
-        settings: ServerSettings,
-    ) -> Self {
-        match ServerName::new(server) {
-            Ok(server) => self.add_server(server, ToolboxServer::new(provider, settings)),
-            Err(error) => self.record_problem(error.into()),
+    pub fn server_settings(mut self, settings: ServerSettings) -> Self {
+        let last = self.toolboxes.0.last_mut().and_then(|(_, contents)| contents.servers.last_mut());
+        if let Some((_, server)) = last {
+            *server = server.with_settings(&Arc::new(settings));
         }
         self
     }
@@ -127,7 +141,7 @@ impl RuntimePlan {
         let toolbox = self.current_toolbox();
         if !self.chains.contains_key(&toolbox) {
             let chains = Arc::new(PublishedChains::default());
-            self = self.provide_with(CHAIN_SERVER, chains.provider(), ServerSettings::default());
+            self = self.provide(CHAIN_SERVER, chains.provider());
             self.chains.insert(toolbox.clone(), chains);
         }
         if let Err(error) = self.chains[&toolbox].add(chain) {

@@ -23,7 +23,7 @@ use tracing_subscriber::Registry;
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::Layer;
 
-use super::Error;
+use super::{Error, ResourceInfo};
 
 /// Interval between batches.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -31,13 +31,6 @@ const INTERVAL: Duration = Duration::from_secs(5);
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Minimum interval between warnings about failed exports.
 const WARNING_INTERVAL: Duration = Duration::from_mins(1);
-
-/// Resource attributes and sampling ratio.
-pub(super) struct ResourceInfo {
-    pub(super) service_name: String,
-    pub(super) labels: Vec<(String, String)>,
-    pub(super) ratio: f64,
-}
 
 /// Exports the spans of calls in batches, from its own thread.
 pub(super) struct Exporter(SdkTracerProvider);

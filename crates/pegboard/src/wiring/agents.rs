@@ -7,7 +7,6 @@ use pegboard_config::{AgentEntry, ModelProviderEntry};
 use pegboard_core::id::{ToolName, ToolboxName};
 use pegboard_core::model::{ModelName, ModelProviderName};
 use pegboard_core::provider::{LocalProvider, Provider, ServerOffering};
-use pegboard_core::settings::ServerSettings;
 use pegboard_core::settings::agent::AgentSettings;
 use pegboard_core::settings::model::ModelProviderSettings;
 use pegboard_providers::agent::AgentRegistry;
@@ -116,7 +115,7 @@ impl AgentProviders {
             warnings,
         };
         let provider = self.0.get(description, |description| description.provider(resolver));
-        plan.provide_with(SERVER, provider, ServerSettings::default())
+        plan.provide(SERVER, provider)
     }
 }
 

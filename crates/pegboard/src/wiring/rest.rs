@@ -41,6 +41,6 @@ impl RestProviders {
         let description = (toolbox.clone(), usable, warnings);
         let provider =
             self.0.get(description, |(_, tools, warnings)| rest::provider(tools.clone(), warnings.clone()));
-        plan.provide_with(rest::SERVER, provider, settings)
+        plan.provide(rest::SERVER, provider).server_settings(settings)
     }
 }

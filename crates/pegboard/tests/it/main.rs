@@ -6,6 +6,7 @@
 mod bench;
 mod demo;
 mod doctor;
+mod embedding;
 mod files;
 mod run;
 mod sampling;

@@ -149,7 +149,8 @@ async fn no_cache_bypasses_a_cached_result() {
     let runtime = Runtime::builder()
         .settings(RuntimeSettings::default())
         .cache(Arc::new(memory::MemoryCache::new(CacheLimits::default())))
-        .provide_with("s", Arc::new(mcp_server([echo_tool("s", "x")])), settings)
+        .provide("s", mcp_server([echo_tool("s", "x")]))
+        .server_settings(settings)
         .start()
         .await
         .unwrap();

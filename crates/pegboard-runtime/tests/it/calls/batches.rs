@@ -70,7 +70,8 @@ async fn run_batch_text(arguments: &str) -> Output {
     ];
     let server = serde_json::from_value(json!({"validateArguments": "server"})).unwrap();
     let runtime = builder(&ExecutionLog::default(), json!({}), json!({}))
-        .provide_with("s", Arc::new(LocalProvider::new(tools).of_kind(ToolKind::Mcp)), server)
+        .provide("s", LocalProvider::new(tools).of_kind(ToolKind::Mcp))
+        .server_settings(server)
         .start()
         .await
         .unwrap();

@@ -131,7 +131,8 @@ async fn with_cache(entry: ToolEntry, server: Value) -> Runtime {
     let settings: ServerSettings = serde_json::from_value(server).unwrap();
     Runtime::builder()
         .cache(Arc::new(memory::MemoryCache::new(CacheLimits::default())))
-        .provide_with("t", Arc::new(LocalProvider::new([entry]).of_kind(ToolKind::Mcp)), settings)
+        .provide("t", LocalProvider::new([entry]).of_kind(ToolKind::Mcp))
+        .server_settings(settings)
         .start()
         .await
         .unwrap()

@@ -3,7 +3,6 @@
 use pegboard_core::chain::{ChainSpec, ToolChain};
 use pegboard_core::entry::{ToolAnnotations, ToolEntry};
 use pegboard_core::provider::{LocalProvider, ServerOffering};
-use pegboard_core::settings::ServerSettings;
 use pegboard_runtime::{CallerOptions, Runtime};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -115,7 +114,7 @@ async fn the_annotations_of_a_chain_derive_from_its_tools() {
         spec(json!({"chain": name, "steps": steps.map(|step| json!({"tool": step, "as": step}))}))
     };
     let runtime = Runtime::builder()
-        .provide_with("s", Arc::clone(&local) as _, ServerSettings::default())
+        .provide("s", Arc::clone(&local))
         .chain(chain("looks", ["s__read", "s__read"]))
         .chain(chain("changes", ["s__read", "s__write"]))
         .chain(chain("unknown", ["s__read", "s__missing"]))

@@ -224,7 +224,8 @@ pub(crate) fn builder(log: &ExecutionLog, settings: Value, server: Value) -> Run
         .settings(settings)
         .cache(Arc::new(memory::MemoryCache::new(CacheLimits::default())))
         .outputs(Arc::new(Database::in_memory()))
-        .provide_with("t", Arc::new(LocalProvider::new(tools(log)).of_kind(ToolKind::Mcp)), server)
+        .provide("t", LocalProvider::new(tools(log)).of_kind(ToolKind::Mcp))
+        .server_settings(server)
 }
 
 /// A caller with all toolboxes open.

@@ -57,7 +57,8 @@ fn runtime_with_tools(
         .settings(serde_json::from_value(settings).unwrap())
         .cache(Arc::new(memory::MemoryCache::new(CacheLimits::default())))
         .outputs(Arc::new(Database::in_memory()))
-        .provide_with("s", Arc::new(LocalProvider::new(tools).of_kind(ToolKind::Mcp)), server)
+        .provide("s", LocalProvider::new(tools).of_kind(ToolKind::Mcp))
+        .server_settings(server)
 }
 
 /// A client that answers with its name after a delay.
@@ -250,9 +251,11 @@ async fn cached_answers_are_not_shared_between_toolboxes() {
     let runtime = Runtime::builder()
         .cache(Arc::new(memory::MemoryCache::new(CacheLimits::default())))
         .toolbox("prod", "")
-        .provide_with("db", says("PROD"), cached())
+        .provide("db", says("PROD"))
+        .server_settings(cached())
         .toolbox("test", "")
-        .provide_with("db", says("TEST"), cached())
+        .provide("db", says("TEST"))
+        .server_settings(cached())
         .start()
         .await
         .unwrap();

@@ -1,6 +1,5 @@
 //! A call runs on the server that its name says, or not at all.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use pegboard_core::call::{Call, Invoker, ToolRef};
@@ -61,7 +60,8 @@ async fn runtime(state: State) -> (Runtime, Caller) {
         .toolbox("other", "")
         .provide("evil", evil)
         .toolbox("dev", "")
-        .provide_with("github", Arc::new(github), settings)
+        .provide("github", github)
+        .server_settings(settings)
         .start()
         .await
         .unwrap();

@@ -1,7 +1,5 @@
 //! Operation tree, accounting, events, and argument validation.
 
-use std::sync::Arc;
-
 use pegboard_core::call::{Call, CallOrigin, Invoker};
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::provider::{LocalProvider, ToolKind};
@@ -193,7 +191,8 @@ async fn the_argument_validator_depends_on_tool_and_caller() {
         let settings: ServerSettings = serde_json::from_value(server.clone()).unwrap();
         let runtime = Runtime::builder()
             .settings(for_all)
-            .provide_with("s", Arc::new(LocalProvider::new([entry]).of_kind(kind)), settings)
+            .provide("s", LocalProvider::new([entry]).of_kind(kind))
+            .server_settings(settings)
             .start()
             .await
             .unwrap();
@@ -218,7 +217,8 @@ async fn an_output_schema_violation_is_partial_a_warning_or_an_error() {
             .with_output_schema(json!({"type": "object"}));
         let settings: ServerSettings = serde_json::from_value(server).unwrap();
         let runtime = Runtime::builder()
-            .provide_with("s", Arc::new(LocalProvider::new([entry])), settings)
+            .provide("s", LocalProvider::new([entry]))
+            .server_settings(settings)
             .start()
             .await
             .unwrap();

@@ -11,7 +11,7 @@ use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::{CallError, ToolError};
 use pegboard_core::owner::OwnerScope;
 use pegboard_core::provider::{LocalProvider, Provider, ServerOffering, ServerState, ToolKind};
-use pegboard_core::settings::{RuntimeSettings, ServerSettings};
+use pegboard_core::settings::RuntimeSettings;
 use pegboard_runtime::requests::ServerId;
 use pegboard_runtime::{CallerOptions, PlanChanges, Runtime, RuntimePlan, SessionMode};
 use serde_json::{Value, json};
@@ -86,9 +86,7 @@ impl Provider for MortalServer {
 
 /// A plan with these servers and default settings.
 fn plan(servers: &[(&str, &Arc<MortalServer>)]) -> RuntimePlan {
-    servers.iter().fold(RuntimePlan::new(), |plan, (name, server)| {
-        plan.provide_with(name, Arc::clone(server) as _, ServerSettings::default())
-    })
+    servers.iter().fold(RuntimePlan::new(), |plan, (name, server)| plan.provide(name, Arc::clone(server)))
 }
 
 async fn replace(runtime: &Runtime, plan: RuntimePlan) -> PlanChanges {
@@ -217,7 +215,7 @@ async fn servers_of_both_plans_continue_undisturbed() {
     .unwrap();
     let plan = || {
         let plan = RuntimePlan::new().toolbox("t", "T").chain(chain.clone());
-        plan.provide_with("stays", Arc::clone(&stays) as _, ServerSettings::default())
+        plan.provide("stays", Arc::clone(&stays))
     };
     let runtime = Runtime::builder().plan(plan()).start().await.unwrap();
     let session =
@@ -233,7 +231,7 @@ async fn servers_of_both_plans_continue_undisturbed() {
 
     let settings = serde_json::from_value(json!({"tools": {"nap": {"aliases": ["rest"]}}})).unwrap();
     let adjusted = RuntimePlan::new().toolbox("t", "Else").chain(chain.clone());
-    let adjusted = adjusted.provide_with("stays", Arc::clone(&stays) as _, settings);
+    let adjusted = adjusted.provide("stays", Arc::clone(&stays)).server_settings(settings);
     assert_eq!(summary(&replace(&runtime, adjusted).await), "=t/stays settings");
     assert_eq!(line(&call(&session, "rest", json!({})).await), "stays");
     assert!(!stays.is_over());
@@ -287,7 +285,10 @@ async fn queues_are_resized_and_removed_ones_serve_earlier_calls() {
     let queued = |settings: Value, server_settings: Value| {
         let settings: RuntimeSettings = serde_json::from_value(settings).unwrap();
         let server_settings = serde_json::from_value(server_settings).unwrap();
-        RuntimePlan::new().settings(settings).provide_with("s", Arc::clone(&server) as _, server_settings)
+        RuntimePlan::new()
+            .settings(settings)
+            .provide("s", Arc::clone(&server))
+            .server_settings(server_settings)
     };
     let narrow = || queued(json!({"queues": {"q": {"concurrent": 1}}}), json!({"queue": "q"}));
     let wide = || queued(json!({"queues": {"q": {"concurrent": 3}}}), json!({"queue": "q"}));
@@ -319,7 +320,8 @@ async fn an_invalid_plan_changes_nothing() {
     let runtime = Runtime::builder().plan(plan(&[("s", &server)])).start().await.unwrap();
     let before = runtime.catalogue();
     let settings = serde_json::from_value(json!({"queue": "nowhere"})).unwrap();
-    let broken = RuntimePlan::new().provide_with("s", MortalServer::new("other", &living), settings);
+    let broken =
+        RuntimePlan::new().provide("s", MortalServer::new("other", &living)).server_settings(settings);
     let error = runtime.prepare(broken).await.err().unwrap();
     insta::assert_snapshot!(error, @"MCP server 's' references unknown queue 'nowhere'. Add it under configuration.queues.");
     assert!(Arc::ptr_eq(&before, &runtime.catalogue()));

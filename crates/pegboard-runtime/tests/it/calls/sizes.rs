@@ -222,9 +222,8 @@ async fn runtime_answering(result: Value, max_bytes: usize) -> (Runtime, Caller)
     let echo = ToolEntry::from_fn("echo", "", |value: Value| async move { Ok(value) });
     let runtime = Runtime::builder()
         .outputs(Arc::new(Database::in_memory()))
-        .provide_with(
-            "s",
-            Arc::new(LocalProvider::new([raw, echo])),
+        .provide("s", LocalProvider::new([raw, echo]))
+        .server_settings(
             serde_json::from_value(json!({"tools": {"raw": {"toolResponseMaxBytes": max_bytes}}})).unwrap(),
         )
         .start()

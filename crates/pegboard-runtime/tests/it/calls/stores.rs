@@ -24,7 +24,8 @@ fn builder_over(
         .sessions(Arc::new(database.clone()))
         .call_log(Arc::new(database.clone()))
         .slots(Arc::new(database.clone()))
-        .provide_with("t", Arc::new(pegboard_core::provider::LocalProvider::new(tools(log))), server)
+        .provide("t", pegboard_core::provider::LocalProvider::new(tools(log)))
+        .server_settings(server)
 }
 
 #[tokio::test]
@@ -144,7 +145,8 @@ async fn a_lease_granted_after_the_caller_left_is_released() {
     let runtime = Runtime::builder()
         .settings(serde_json::from_value(settings).unwrap())
         .slots(Arc::new(SlowSlots(pegboard_stores::memory::MemorySlots::new(SlotLimits::default()))))
-        .provide_with("t", Arc::new(pegboard_core::provider::LocalProvider::new(tools(&log))), server)
+        .provide("t", pegboard_core::provider::LocalProvider::new(tools(&log)))
+        .server_settings(server)
         .start()
         .await
         .unwrap();

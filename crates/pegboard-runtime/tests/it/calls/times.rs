@@ -53,7 +53,7 @@ async fn a_call_waits_for_a_start_no_longer_than_its_limit() {
             let server = serde_json::from_value(server.clone()).unwrap();
             let settings = serde_json::from_value(json!({"toolTimeout": "5s"})).unwrap();
             let builder = Runtime::builder().settings(settings).toolbox("tools", "");
-            let runtime = builder.provide_with("slow", Arc::new(slow), server).start().await.unwrap();
+            let runtime = builder.provide("slow", slow).server_settings(server).start().await.unwrap();
             let mut call = Call::new(tool.clone(), json!({}));
             call.context.options.timeout = timeout.map(Duration::from_secs);
             let started_at = Instant::now();

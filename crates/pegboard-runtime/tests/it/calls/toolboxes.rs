@@ -231,7 +231,7 @@ async fn invisible_toolboxes_do_not_exist_for_a_caller() {
 async fn filtered_tools_cannot_be_called() {
     let settings: ServerSettings = serde_json::from_value(json!({"toolsDenied": ["wipe*"]})).unwrap();
     let provider = Arc::new(LocalProvider::new([name_tool("wipe_disk"), name_tool("read")]));
-    let runtime = Runtime::builder().provide_with("s", provider, settings).start().await.unwrap();
+    let runtime = Runtime::builder().provide("s", provider).server_settings(settings).start().await.unwrap();
     let caller = runtime.caller(CallerOptions::default());
     let denied = use_tool(&caller, id("default", "s", "wipe_disk")).await;
     assert!(denied.starts_with("unknown_tool: Tool 'wipe_disk' not found in server 's'"), "{denied}");
@@ -241,11 +241,7 @@ async fn filtered_tools_cannot_be_called() {
 #[tokio::test(start_paused = true)]
 async fn added_and_removed_tools_are_reflected_at_once() {
     let local = Arc::new(LocalProvider::new([name_tool("old")]));
-    let runtime = Runtime::builder()
-        .provide_with("s", Arc::clone(&local) as _, ServerSettings::default())
-        .start()
-        .await
-        .unwrap();
+    let runtime = Runtime::builder().provide("s", Arc::clone(&local)).start().await.unwrap();
     let caller = runtime.caller(CallerOptions::default());
     let before = runtime.catalogue();
     local.replace(ServerOffering { tools: vec![Arc::new(name_tool("new"))], ..ServerOffering::default() });
@@ -290,7 +286,7 @@ async fn eager_servers_start_in_the_background_with_limited_concurrency() {
     for name in ["a", "b", "c", "d"] {
         builder = builder.provide(name, SlowServer::new(&["x"], None).0);
     }
-    let runtime = builder.provide_with("lazy", Arc::new(slept), lazy()).start().await.unwrap();
+    let runtime = builder.provide("lazy", slept).server_settings(lazy()).start().await.unwrap();
     let mut events = runtime.events().subscribe();
     assert_eq!(begun.elapsed(), Duration::ZERO);
     // A call does not wait in line with the others.
@@ -338,11 +334,7 @@ async fn a_slow_server_does_not_delay_its_toolbox() {
 #[tokio::test(start_paused = true)]
 async fn a_tool_can_be_called_as_soon_as_its_server_offers_it() {
     let server = Arc::new(LocalProvider::new([name_tool("old")]));
-    let runtime = Runtime::builder()
-        .provide_with("s", Arc::clone(&server) as _, ServerSettings::default())
-        .start()
-        .await
-        .unwrap();
+    let runtime = Runtime::builder().provide("s", Arc::clone(&server)).start().await.unwrap();
     let caller = runtime.caller(CallerOptions::default());
     // The catalogue has not been rebuilt yet.
     server.replace(ServerOffering { tools: vec![Arc::new(name_tool("new"))], ..ServerOffering::default() });

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Checks that the library compiles with few features, and that each set stays within its number of packages.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+check() {
+    local features=$1 most=$2 count
+    cargo check --quiet -p pegboard --lib --no-default-features --features "$features"
+    count=$(cargo tree -p pegboard --no-default-features --features "$features" -e normal --prefix none |
+        sed 's/ (.*//' | sort -u | wc -l)
+    printf '%-10s %4s packages (at most %s)\n' "${features:-none}" "$count" "$most"
+    [ "$count" -le "$most" ] || { echo "too many packages with the features '$features'" >&2; exit 1; }
+}
+
+check "" 99
+check runtime 109
+check gateway 205
+check app 242
