@@ -45,6 +45,11 @@ pub trait Client: Send + Sync + 'static {
         false
     }
 
+    /// Returns the reason that the client gave when it cancelled its call: a string, as JSON.
+    fn cancel_reason(&self) -> Option<RawJson> {
+        None
+    }
+
     /// Returns the client's support for tasks that servers create for its calls.
     fn task_mode(&self) -> TaskMode {
         TaskMode::Hidden

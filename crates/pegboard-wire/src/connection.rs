@@ -1,5 +1,6 @@
 //! A JSON-RPC connection: request ids, ordering, cancellation, and requests of the peer.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -141,6 +142,8 @@ impl fmt::Debug for HandlerRef {
 struct RequestTable {
     pending: HashMap<i64, PendingEntry>,
     inbound: HashMap<Id, InboundEntry>,
+    /// Reasons that the peer gave for its latest cancellations.
+    cancel_reasons: VecDeque<(Id, RawJson)>,
     closed: Option<TransportError>,
 }
 
@@ -204,6 +207,11 @@ impl Connection {
     /// Begins a request of the peer, which the caller drives.
     pub(crate) fn begin(&self, request: Request, headers: HeaderMap) -> Result<InboundCall, RpcError> {
         self.0.begin(request, headers)
+    }
+
+    /// Takes the reason that the peer gave for the cancellation of a request, as JSON.
+    pub(crate) fn take_cancel_reason(&self, id: &Id) -> Option<RawJson> {
+        self.0.take_cancel_reason(id)
     }
 
     /// Records the minimum level of log messages that the peer accepts.

@@ -52,6 +52,8 @@ pub struct PendingRequest {
     pub(crate) shared: Arc<ConnectionShared>,
     /// `None` if the transport drives the request, or once it has ended.
     pub(crate) driver: Option<RequestDriver>,
+    /// Reason to give to the peer if the request is cancelled.
+    pub(crate) cancel_reason: Option<RawJson>,
 }
 
 impl fmt::Debug for PendingRequest {
@@ -64,6 +66,16 @@ impl PendingRequest {
     /// Returns the id of the request on the wire.
     pub fn id(&self) -> Id {
         Id::Number(self.id)
+    }
+
+    /// Returns `true` if the response has not arrived.
+    pub fn is_awaited(&self) -> bool {
+        matches!(self.slot.state().end, ResponseState::Awaited)
+    }
+
+    /// Sets the reason that the peer is given if the request is cancelled: a string, as JSON.
+    pub fn set_cancel_reason(&mut self, reason: RawJson) {
+        self.cancel_reason = Some(reason);
     }
 
     /// Waits for the next event. The end is the last one; after it, the request counts as closed.
@@ -96,8 +108,8 @@ impl PendingRequest {
 
 impl Drop for PendingRequest {
     fn drop(&mut self) {
-        if matches!(self.slot.state().end, ResponseState::Awaited) {
-            self.shared.cancel_pending(self.id);
+        if self.is_awaited() {
+            self.shared.cancel_pending(self.id, self.cancel_reason.take());
         }
     }
 }

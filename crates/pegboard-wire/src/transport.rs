@@ -17,6 +17,7 @@ use crate::http::client::send_order::MessageTurn;
 use crate::http::client::{HttpDispatcher, HttpTransport};
 use crate::message::outline::{AnsweredRequest, MessageOutline};
 use crate::message::{Frame, Id, InvalidMessage, Message, code};
+use pegboard_json::RawJson;
 
 mod traced;
 
@@ -60,6 +61,8 @@ impl OutgoingMessage {
 pub struct CancelRequest {
     /// The id of the request.
     pub id: Id,
+    /// The reason, as the caller gave it.
+    pub reason: Option<RawJson>,
     /// HTTP headers, for transports that have them.
     pub headers: HeaderMap,
 }

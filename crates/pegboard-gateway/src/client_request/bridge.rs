@@ -396,6 +396,13 @@ impl Client for ClientBridge {
         Some(&self.meta)
     }
 
+    fn cancel_reason(&self) -> Option<RawJson> {
+        match &self.delivery {
+            InputDelivery::Direct(peer) => peer.cancel_reason(),
+            InputDelivery::InRounds => None,
+        }
+    }
+
     fn needs_input_rounds(&self) -> bool {
         matches!(self.delivery, InputDelivery::InRounds)
     }

@@ -18,7 +18,7 @@ use pegboard_wire::ResponseEvent;
 use pegboard_wire::client::{Era, McpClient, RequestOptions};
 use pegboard_wire::era::LogLevel;
 use serde_json::{Value, json};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::{self, Duration};
 
 use crate::fixture::{ERAS, call, connect, connect_as, gateway, mcp_server, text, text_output, use_tool};
@@ -124,6 +124,49 @@ impl Handler for EndlessTool {
             std::future::pending().await
         }
         .boxed()
+    }
+}
+
+/// Reports the reason with which its caller cancels it.
+struct CancelReporter(mpsc::UnboundedSender<Option<RawJson>>);
+
+struct CancelGuard<'c>(&'c CancelReporter, &'c ValidCall);
+
+impl Drop for CancelGuard<'_> {
+    fn drop(&mut self) {
+        self.0.0.send(self.1.context().client().cancel_reason()).unwrap();
+    }
+}
+
+impl Handler for CancelReporter {
+    fn call<'a>(&'a self, call: &'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>> {
+        async move {
+            let _guard = CancelGuard(self, call);
+            call.context()
+                .client()
+                .notify(Notice::Log(RawJson::from(json!({"level": "error", "data": "started"}))));
+            std::future::pending().await
+        }
+        .boxed()
+    }
+}
+
+#[tokio::test]
+async fn a_tool_learns_why_a_session_client_has_cancelled_it() {
+    let (sender, mut reasons) = mpsc::unbounded_channel();
+    let tool = ToolEntry::from_handler("wait", "", Arc::new(CancelReporter(sender)))
+        .with_input_schema(json!({"type": "object"}));
+    let runtime = Runtime::builder().toolbox("t", "").provide("s", mcp_server([tool])).start().await.unwrap();
+    let gateway = gateway(&runtime, json!({"expose": "flat"}));
+    let (client, notifications) = connect(&gateway, None, Era::Session).await;
+    for reason in ["no need any more", "another one"] {
+        let params = RawJson::from(json!({"name": "s__wait", "arguments": {}}));
+        let mut pending =
+            client.request("tools/call", Some(params), RequestOptions::default()).await.unwrap();
+        notifications.next().await;
+        pending.set_cancel_reason(RawJson::of(reason));
+        drop(pending);
+        assert_eq!(reasons.recv().await, Some(Some(RawJson::of(reason))));
     }
 }
 

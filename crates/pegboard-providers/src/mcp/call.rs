@@ -116,6 +116,22 @@ pub(super) enum AttemptError {
     Final(CallError),
 }
 
+/// A request that passes on the reason if its caller cancels it.
+struct CancellableRequest<'c> {
+    pending: PendingRequest,
+    context: &'c CallContext,
+}
+
+impl Drop for CancellableRequest<'_> {
+    fn drop(&mut self) {
+        if self.pending.is_awaited()
+            && let Some(reason) = self.context.client().cancel_reason()
+        {
+            self.pending.set_cancel_reason(reason);
+        }
+    }
+}
+
 /// Requests a liveness probe if the call is dropped because it is overdue.
 struct LivenessProbeGuard<'l> {
     live: &'l LiveConnection,
@@ -287,14 +303,15 @@ impl ServerHandle {
         for round in 0..MAX_INPUT_ROUNDS {
             let options = Self::options(client.era(), call, has_tasks);
             let sent = client.request(call.method, Some(params_to_send.clone()), options).await;
-            let mut pending = sent.map_err(|failure| match failure {
+            let pending = sent.map_err(|failure| match failure {
                 RequestError::Transport(error) if round == 0 => {
                     AttemptError::NotDelivered { reason: CloseReason::Lost { why: error.to_string() } }
                 }
                 failure => AttemptError::Failed(failure),
             })?;
             guard.set_request_id(pending.id());
-            let answered = read_response(&mut pending, live, context).await;
+            let mut request = CancellableRequest { pending, context };
+            let answered = read_response(&mut request.pending, live, context).await;
             if let Err(RequestError::Rpc(error)) = &answered
                 && client.era() == Era::Session
                 // Boxed like all that few calls need, so that the future of every other call stays small.

@@ -9,6 +9,7 @@ use pegboard_core::client::{
 };
 use pegboard_core::task::{TaskMode, clamp_lifetime};
 use pegboard_core::text::clipped;
+use pegboard_json::RawJson;
 use tokio::time::{self, Instant};
 
 use super::active::ActiveCall;
@@ -47,6 +48,10 @@ impl Client for ActiveCall {
 
     fn request_meta(&self) -> Option<&ClientMeta> {
         self.client().request_meta()
+    }
+
+    fn cancel_reason(&self) -> Option<RawJson> {
+        self.client().cancel_reason()
     }
 
     fn task_mode(&self) -> TaskMode {

@@ -105,7 +105,10 @@ impl ConnectionShared {
         if &*notification.method == "notifications/progress" {
             return self.route_progress(&notification);
         }
-        if let Some(entry) = cancelled_id(&notification).and_then(|id| self.end_inbound(&id)) {
+        if let Some(id) = cancelled_id(&notification)
+            && let Some(entry) = self.end_inbound(&id)
+        {
+            self.record_cancel_reason(id, notification.params.as_ref());
             return entry.abort();
         }
         match related_request.as_ref().and_then(|id| self.pending_slot(id)) {

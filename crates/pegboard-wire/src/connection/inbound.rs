@@ -21,6 +21,9 @@ use pegboard_json::RawJson;
 /// Number of requests of a peer in progress from which on another one lets the work of other peers go first.
 pub(super) const CROWD: usize = 32;
 
+/// Maximum number of reasons for cancellations that are kept.
+const MAX_CANCEL_REASONS: usize = 64;
+
 impl ConnectionShared {
     pub(super) fn begin(
         self: &Arc<Self>,
@@ -112,6 +115,23 @@ impl ConnectionShared {
             return Err(RpcError::new(code::SERVER_ERROR, "Too many requests in flight"));
         }
         Ok(AdmittedInbound { is_crowded: n_inbound >= CROWD })
+    }
+
+    /// Keeps the reason that the peer gave for a cancellation, until the work is dropped.
+    pub(super) fn record_cancel_reason(&self, id: Id, params: Option<&RawJson>) {
+        let Some(reason) = params.and_then(|params| params.get("reason")) else { return };
+        let mut table = self.table();
+        if table.cancel_reasons.len() >= MAX_CANCEL_REASONS {
+            table.cancel_reasons.pop_front();
+        }
+        table.cancel_reasons.push_back((id, reason));
+    }
+
+    /// Takes the reason that the peer gave for the cancellation of a request.
+    pub(super) fn take_cancel_reason(&self, id: &Id) -> Option<RawJson> {
+        let mut table = self.table();
+        let position = table.cancel_reasons.iter().position(|(cancelled, _)| cancelled == id)?;
+        table.cancel_reasons.remove(position).map(|(_, reason)| reason)
     }
 
     /// Removes a request of the peer that has ended.

@@ -7,7 +7,6 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{self, BoxFuture, Either};
 use http::HeaderMap;
-use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::time;
@@ -96,7 +95,8 @@ impl Connection {
         };
         let sending = self.0.register_pending(id, progress_token, cancel).map(|slot| {
             // From here on, dropping the request cancels it.
-            let pending = PendingRequest { id, slot, shared: Arc::clone(&self.0), driver: None };
+            let pending =
+                PendingRequest { id, slot, shared: Arc::clone(&self.0), driver: None, cancel_reason: None };
             let message = Message::request(Id::Number(id), method, encoded.params());
             let message =
                 OutgoingMessage { headers, ..OutgoingMessage::new(message).related_to(related_request) };
@@ -123,7 +123,8 @@ impl Connection {
         let cancel = call.cancel_headers().map_or(CancelMode::Silent, CancelMode::Notify);
         let slot = self.0.register_pending(id, progress_token, cancel)?;
         let driver: RequestDriver = Box::pin(call.run(transport.next_turn()));
-        Ok(PendingRequest { id, slot, shared: Arc::clone(&self.0), driver: Some(driver) })
+        let shared = Arc::clone(&self.0);
+        Ok(PendingRequest { id, slot, shared, driver: Some(driver), cancel_reason: None })
     }
 
     /// Queues a message for the transport.
@@ -250,12 +251,7 @@ type Sending<'s> =
 
 /// Returns the `notifications/cancelled` message, for transports that cancel with a message.
 pub(crate) fn cancel_notification(cancel: &CancelRequest) -> Message {
-    #[derive(Serialize)]
-    #[serde(rename_all = "camelCase")]
-    struct CancelledParams<'c> {
-        request_id: &'c Id,
-        reason: &'static str,
-    }
-    let params = CancelledParams { request_id: &cancel.id, reason: "the caller cancelled the request" };
-    Message::notification(CANCELLED_METHOD, Some(RawJson::of(&params)))
+    let reason = cancel.reason.clone().unwrap_or_else(|| RawJson::of("the caller cancelled the request"));
+    let params = RawJson::object(&[("requestId", &RawJson::of(&cancel.id)), ("reason", &reason)]);
+    Message::notification(CANCELLED_METHOD, Some(params))
 }

@@ -30,10 +30,10 @@ impl ConnectionShared {
     }
 
     /// Removes a pending request, because its handle was dropped, and cancels it on the wire.
-    pub(crate) fn cancel_pending(&self, id: i64) {
+    pub(crate) fn cancel_pending(&self, id: i64, reason: Option<RawJson>) {
         let cancelled = self.table().pending.remove(&id);
         if let Some(CancelMode::Notify(headers)) = cancelled.map(|pending| pending.cancel) {
-            self.outbound.cancel(CancelRequest { id: Id::Number(id), headers });
+            self.outbound.cancel(CancelRequest { id: Id::Number(id), reason, headers });
         }
     }
 

@@ -205,3 +205,25 @@ fn a_refusal_does_nothing_for_the_request() {
     drop(admitted);
     assert!(begin(1_000).is_ok());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_cancellation_gives_the_reason_of_the_caller() {
+    let (transport, mut end) = channels();
+    let (started, _starts) = mpsc::unbounded_channel();
+    let connection =
+        Connection::open(transport, Arc::new(NeverAnswers(started)), ConnectionLimits::default());
+    for (reason, expected) in
+        [(Some("no need any more"), "no need any more"), (None, "the caller cancelled the request")]
+    {
+        let mut pending = connection.request("tools/call", None).await.expect("the transport is open");
+        if let Some(reason) = reason {
+            pending.set_cancel_reason(RawJson::of(reason));
+        }
+        drop(pending);
+        let cancel = end.cancels.recv().await.expect("the request is cancelled");
+        let Message::Notification(notification) = cancel_notification(&cancel) else { panic!() };
+        let params = notification.params.expect("it has parameters");
+        assert_eq!(params.get("reason"), Some(RawJson::of(expected)));
+        assert_eq!(params.get("requestId"), Some(RawJson::of(&cancel.id)));
+    }
+}

@@ -158,6 +158,16 @@ impl Peer {
         }
     }
 
+    /// Takes the reason that the client gave when it cancelled its request, as JSON.
+    pub fn cancel_reason(&self) -> Option<RawJson> {
+        match &self.route {
+            PeerRoute::Session { connection, request_id } | PeerRoute::OneWay { connection, request_id } => {
+                connection.upgrade()?.take_cancel_reason(request_id)
+            }
+            PeerRoute::Stream(_) => None,
+        }
+    }
+
     /// Returns `true` if the client accepts requests in the middle of its own request.
     pub fn supports_requests(&self) -> bool {
         matches!(self.route, PeerRoute::Session { .. })
