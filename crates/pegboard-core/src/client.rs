@@ -1,6 +1,7 @@
 //! The client that made a call: notifications and input requests while a tool runs.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, ready};
@@ -81,6 +82,13 @@ pub enum Notice {
     Log(RawJson),
     /// The server created a task for the call.
     Task(ServerTask),
+    /// A notification that the protocol does not define.
+    Custom {
+        /// Its method.
+        method: Arc<str>,
+        /// Its parameters.
+        params: Option<RawJson>,
+    },
 }
 
 /// Progress of a tool.

@@ -75,7 +75,7 @@ pub struct ProviderRequest {
 }
 
 /// Methods of a provider besides tool calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ProviderMethod {
     /// Renders a prompt.
     GetPrompt,
@@ -89,17 +89,21 @@ pub enum ProviderMethod {
     Unsubscribe,
     /// Sets the minimum level of log notifications.
     SetLogLevel,
+    /// A method that the protocol does not define.
+    Custom(Arc<str>),
+    /// A notification that the protocol does not define. It has no response.
+    CustomNotification(Arc<str>),
 }
 
 impl ProviderMethod {
     /// Returns `true` if the effect outlives the response, so that notifications in the meantime are
     /// unrelated to the request.
-    pub fn outlives_response(self) -> bool {
+    pub fn outlives_response(&self) -> bool {
         matches!(self, Self::Subscribe | Self::Unsubscribe | Self::SetLogLevel)
     }
 
     /// Returns the method name of the protocol.
-    pub fn as_str(self) -> &'static str {
+    pub fn as_str(&self) -> &str {
         match self {
             Self::GetPrompt => "prompts/get",
             Self::ReadResource => "resources/read",
@@ -107,6 +111,7 @@ impl ProviderMethod {
             Self::Subscribe => "resources/subscribe",
             Self::Unsubscribe => "resources/unsubscribe",
             Self::SetLogLevel => "logging/setLevel",
+            Self::Custom(method) | Self::CustomNotification(method) => method,
         }
     }
 }
@@ -120,6 +125,29 @@ pub enum ProviderUpdate {
     Log(RawJson),
     /// A URL elicitation was completed; parameters as the protocol defines them.
     ElicitationComplete(RawJson),
+    /// A notification that the protocol does not define.
+    Custom {
+        /// Its method.
+        method: Arc<str>,
+        /// Its parameters.
+        params: Option<RawJson>,
+    },
+}
+
+/// Returns the names of the features of a server that the protocol does not define, given its capabilities
+/// `experimental` and `extensions`.
+///
+/// ```
+/// use pegboard_core::provider::custom_features;
+///
+/// let extensions = serde_json::json!({"com.example/search": {}, "io.modelcontextprotocol/ui": {}}).into();
+/// assert_eq!(custom_features(None, Some(&extensions)), ["com.example/search"]);
+/// ```
+pub fn custom_features(experimental: Option<&RawJson>, extensions: Option<&RawJson>) -> Vec<String> {
+    /// Prefix of the extensions of the protocol itself. Their methods are known.
+    const OFFICIAL: &str = "io.modelcontextprotocol/";
+    let features = [experimental, extensions].into_iter().flatten().flat_map(RawJson::names);
+    features.filter(|name| !name.starts_with(OFFICIAL)).collect()
 }
 
 /// Kind of a tool, for logs, accounting and the cache.
@@ -161,6 +189,8 @@ pub struct ServerOffering {
     pub features: ServerFeatures,
     /// Protocol extensions, as an object.
     pub extensions: Option<RawJson>,
+    /// Experimental features, as an object.
+    pub experimental: Option<RawJson>,
     /// Usage instructions for models.
     pub instructions: Option<String>,
     /// Hash of the configuration; keeps cached results of different configurations apart.

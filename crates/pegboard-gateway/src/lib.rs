@@ -18,6 +18,7 @@ mod agents;
 pub mod api;
 mod catalogue_memo;
 mod client_request;
+mod custom_methods;
 mod gateway;
 mod instructions;
 mod list_cache;

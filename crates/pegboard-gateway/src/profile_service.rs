@@ -4,30 +4,32 @@ use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, ready};
-use pegboard_core::call::ToolRef;
+use pegboard_core::call::{CallContext, ToolRef};
 use pegboard_core::client::ClientMeta;
+use pegboard_core::provider::{ProviderMethod, ProviderRequest};
 use pegboard_core::settings::AutoOpen;
 use pegboard_json::RawJson;
 use pegboard_runtime::{Caller, SessionMode};
-use pegboard_wire::RpcError;
 use pegboard_wire::era::{Era, LogLevel, Revision, meta};
 use pegboard_wire::http::headers::{HeaderParameter, header_parameters};
 use pegboard_wire::server::{
     ClientDescription, ClientSessionId, McpService, ServerRequest, ServiceChange, ServiceDescription,
     ServiceReply,
 };
+use pegboard_wire::{Notification, RpcError};
 use serde_json::json;
-use tokio::sync::{broadcast, watch};
+use tokio::sync::{Semaphore, broadcast, watch};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::client_request::ClientRequest;
 use crate::client_request::suspended::SuspendedCalls;
+use crate::custom_methods;
 use crate::list_cache::{EraFields, ListContent, ListKey, ListSource};
 use crate::meta::TOOL_OUTPUT;
 use crate::opened_views::OpenedViews;
 use crate::profile::{ActiveProfile, ProfileView};
 use crate::resource_index::ListedItems;
-use crate::resources::{ResourceMethod, ResourceRequest, ResourceService};
+use crate::resources::{ResourceMethod, ResourceRequest, ResourceService, into_rpc_result};
 use crate::server_subscribers::ServerSubscribers;
 use crate::sessions::SessionCallers;
 use crate::surface::{ListRequest, ReplyFuture, Surface, Surfaces, call_tool};
@@ -36,6 +38,9 @@ use crate::warmup::{ServerWarmup, has_pending_servers, list_limit, wait_for_comp
 
 /// Number of buffered change notifications; a client that lags further behind must re-read everything.
 const CHANGE_BUFFER: usize = 64;
+
+/// Maximum number of notifications of clients on their way to servers; more are dropped.
+const MAX_NOTIFICATIONS: usize = 256;
 
 /// Time for which a client may cache a list. Subscribed clients are notified of changes at once.
 const LIST_TTL: Duration = Duration::from_mins(1);
@@ -61,6 +66,8 @@ pub(crate) struct ProfileService {
     suspended: Arc<SuspendedCalls>,
     tasks: Arc<TaskTable>,
     views: OpenedViews,
+    /// Notifications of clients on their way to servers.
+    notification_slots: Arc<Semaphore>,
     changes: broadcast::Sender<ServiceChange>,
     warmup: ServerWarmup,
     /// Background tasks that send change notifications, started on first use.
@@ -80,6 +87,7 @@ impl ProfileService {
             callers: SessionCallers::default(),
             suspended: Arc::default(),
             views: OpenedViews::default(),
+            notification_slots: Arc::new(Semaphore::new(MAX_NOTIFICATIONS)),
             changes,
             warmup: ServerWarmup::default(),
             tool_watcher: OnceLock::new(),
@@ -275,12 +283,17 @@ impl ProfileService {
         });
         let snapshot = self.profile.runtime.catalogue();
         let listings = snapshot.listings().filter(|(listing, _)| self.profile.has_toolbox(&listing.toolbox));
-        for extensions in listings.filter_map(|(listing, _)| listing.offer.extensions.as_ref()) {
-            for name in extensions.names().iter().filter(|name| *name != tasks::EXTENSION) {
-                // If two servers describe the same extension, the first one wins.
-                let known = &mut capabilities["extensions"][name];
-                if known.is_null() {
-                    *known = extensions.get(name).map(|value| value.to_value()).unwrap_or_default();
+        for (listing, _) in listings {
+            let offer = &listing.offer;
+            for (kind, declared) in [("extensions", &offer.extensions), ("experimental", &offer.experimental)]
+            {
+                let Some(declared) = declared else { continue };
+                for name in declared.names().iter().filter(|name| *name != tasks::EXTENSION) {
+                    // If two servers describe the same feature, the first one wins.
+                    let known = &mut capabilities[kind][name];
+                    if known.is_null() {
+                        *known = declared.get(name).map(|value| value.to_value()).unwrap_or_default();
+                    }
                 }
             }
         }
@@ -290,6 +303,20 @@ impl ProfileService {
             capabilities: RawJson::from(capabilities),
             instructions: surface.instructions(),
         }
+    }
+
+    /// Forwards a request with a method that the protocol does not define.
+    fn custom_request(&self, surface: &dyn Surface, era: Era, request: ServerRequest) -> ReplyFuture {
+        let found = custom_methods::find_server(&self.profile, &request.method, &request.params);
+        let (server, params) = match found {
+            Ok(found) => found,
+            Err(error) => return ready(Err(error)).boxed(),
+        };
+        let caller = self.caller(surface, request.session.as_ref());
+        let method = ProviderMethod::Custom(Arc::clone(&request.method));
+        let client_request = self.client_request(caller, era, request);
+        let provider_request = ProviderRequest { method, params };
+        async move { client_request.request(&server, provider_request, into_rpc_result).await }.boxed()
     }
 
     /// Handles a request for a prompt, resource, completion or subscription.
@@ -390,9 +417,31 @@ impl McpService for ProfileService {
                     let caller = self.caller(&*surface, request.session.as_ref());
                     self.handle_resource_request(resource_method, caller, era, request)
                 }
-                None => ready(Err(RpcError::method_not_found(method))).boxed(),
+                None => self.custom_request(&*surface, era, request),
             },
         }
+    }
+
+    fn on_notification(&self, session: &ClientSessionId, notification: Notification) {
+        let Notification { method, params, .. } = notification;
+        if custom_methods::is_standard_notification(&method) {
+            return;
+        }
+        let params = params.unwrap_or_else(RawJson::empty_object);
+        let Ok((server, params)) = custom_methods::find_server(&self.profile, &method, &params) else {
+            return;
+        };
+        let Ok(permit) = Arc::clone(&self.notification_slots).try_acquire_owned() else {
+            tracing::debug!(%method, "Dropping a notification: too many are on their way.");
+            return;
+        };
+        let caller = self.caller(&**self.surfaces().default_surface(), Some(session));
+        let request = ProviderRequest { method: ProviderMethod::CustomNotification(method), params };
+        // The request has its own timeout.
+        tokio::spawn(async move {
+            caller.request(&server, request, CallContext::default()).await;
+            drop(permit);
+        });
     }
 
     fn on_resources_watched(&self, stream: &ClientSessionId, resources: &[String]) -> BoxFuture<'static, ()> {

@@ -281,6 +281,9 @@ impl ResourceService {
                     Ok(ServerUpdate { from, update: ProviderUpdate::Log(line) }) if self.profile.has_toolbox(&from.toolbox) => {
                         let _ = changes.send(ServiceChange::Log(line));
                     }
+                    Ok(ServerUpdate { from, update: ProviderUpdate::Custom { method, params } }) if self.profile.has_toolbox(&from.toolbox) => {
+                        let _ = changes.send(ServiceChange::Custom { method, params });
+                    }
                     Ok(ServerUpdate { from, update: ProviderUpdate::ElicitationComplete(params) }) if self.profile.has_toolbox(&from.toolbox) => {
                         let _ = changes.send(ServiceChange::ElicitationComplete(params));
                     }
@@ -323,7 +326,7 @@ fn with_revision_code(error: RpcError, method: ResourceMethod, revision: Revisio
 }
 
 /// Renders the result of a request. Errors of the server pass unchanged.
-fn into_rpc_result(call_result: &CallResult) -> Result<RawJson, RpcError> {
+pub(crate) fn into_rpc_result(call_result: &CallResult) -> Result<RawJson, RpcError> {
     match &call_result.result {
         Ok(output) => Ok(output.to_result()),
         Err(error) => Err(result::upstream_error(call_result).unwrap_or_else(|| {

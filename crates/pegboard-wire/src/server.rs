@@ -190,6 +190,13 @@ pub enum ServiceChange {
     /// The user has completed a URL elicitation; parameters in protocol form. Sent only to clients with a
     /// session that support URL elicitation.
     ElicitationComplete(RawJson),
+    /// A notification that the protocol does not define. Sent only to clients with a session.
+    Custom {
+        /// Its method.
+        method: Arc<str>,
+        /// Its parameters.
+        params: Option<RawJson>,
+    },
     /// The status of one task.
     Task {
         /// The task id.

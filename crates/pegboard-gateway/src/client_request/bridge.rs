@@ -34,6 +34,8 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_PENDING_INPUTS: usize = 64;
 /// Member that identifies a URL elicitation.
 const ELICITATION_ID: &str = "elicitationId";
+/// Requests to clients that the protocol defines.
+const INPUT_METHODS: [&str; 3] = ["elicitation/create", "sampling/createMessage", "roots/list"];
 /// Time window in which input requests are batched.
 const BATCH_WINDOW: Duration = Duration::from_millis(20);
 
@@ -322,6 +324,9 @@ impl ClientBridge {
                 };
                 peer.forward_log(level.unwrap_or(LogLevel::Info), params).await;
             }
+            Notice::Custom { method, params } => {
+                peer.notify(&method, params.unwrap_or_else(RawJson::empty_object)).await;
+            }
             // Handled in `notify`.
             Notice::Task(_) => {}
         }
@@ -434,6 +439,12 @@ impl Client for ClientBridge {
             let questions = self.adapt_to_era(questions);
             match &self.delivery {
                 InputDelivery::Direct(peer) => ask_peer(peer, questions).await,
+                // Input requests of the stateless era are those that the protocol defines.
+                InputDelivery::InRounds
+                    if questions.values().any(|question| !INPUT_METHODS.contains(&&*question.method)) =>
+                {
+                    Err(AskError::Unsupported)
+                }
                 InputDelivery::InRounds => {
                     if let Some(answers) = self.take_early_answers(&questions) {
                         return Ok(answers);

@@ -2,18 +2,22 @@
 
 use std::sync::Arc;
 
-use futures_util::future::{BoxFuture, FutureExt};
-use pegboard_core::call::ValidCall;
+use futures_util::future::{BoxFuture, FutureExt, ready};
+use pegboard_core::call::{CallContext, ValidCall};
 use pegboard_core::client::{InputRequest, InputRequests};
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::{CallError, ToolError};
 use pegboard_core::handler::Handler;
 use pegboard_core::output::Output;
+use pegboard_core::provider::{
+    LocalProvider, Provider, ProviderRequest, ProviderUpdate, ServerOffering, ServerState, ToolKind,
+};
 use pegboard_json::RawJson;
 use pegboard_runtime::Runtime;
 use pegboard_wire::client::{Era, McpClient};
 use pegboard_wire::{RequestError, RpcError};
 use serde_json::{Value, json};
+use tokio::sync::{broadcast, mpsc, watch};
 
 use crate::fixture::{ERAS, call, connect, connect_as, echo_tool, gateway, mcp_server};
 
@@ -122,4 +126,110 @@ async fn a_client_may_keep_the_description_while_nothing_changes() {
         let described = client.call("server/discover", None).await.unwrap().to_value();
         assert_eq!((&described["ttlMs"], &described["cacheScope"]), (&json!(60_000), &json!("private")));
     }
+}
+
+/// Returns a server that declares features of its own, and records the requests that it gets.
+struct CustomServer {
+    local: LocalProvider,
+    name: &'static str,
+    requests: mpsc::UnboundedSender<String>,
+    updates: broadcast::Sender<ProviderUpdate>,
+}
+
+impl Provider for CustomServer {
+    fn kind(&self) -> ToolKind {
+        ToolKind::Mcp
+    }
+
+    fn offering(&self) -> watch::Receiver<Arc<ServerOffering>> {
+        self.local.offering()
+    }
+
+    fn state(&self) -> watch::Receiver<ServerState> {
+        self.local.state()
+    }
+
+    fn open(&self) -> BoxFuture<'_, Result<(), CallError>> {
+        self.local.open()
+    }
+
+    fn request<'a>(
+        &'a self,
+        request: &'a ProviderRequest,
+        _context: &'a CallContext,
+    ) -> BoxFuture<'a, Result<RawJson, CallError>> {
+        let ProviderRequest { method, params } = request;
+        let params = params.without("_meta");
+        self.requests.send(format!("{} {} {}", self.name, method.as_str(), params.as_str())).unwrap();
+        ready(Ok(json!({"from": self.name}).into())).boxed()
+    }
+
+    fn updates(&self) -> broadcast::Receiver<ProviderUpdate> {
+        self.updates.subscribe()
+    }
+
+    fn shut_down(&self) -> BoxFuture<'_, ()> {
+        self.local.shut_down()
+    }
+}
+
+/// Returns a runtime with two such servers and one without, their requests, and the updates of the first.
+async fn custom_runtime() -> (Runtime, mpsc::UnboundedReceiver<String>, broadcast::Sender<ProviderUpdate>) {
+    let (requests, received) = mpsc::unbounded_channel();
+    let updates = broadcast::Sender::new(8);
+    let server = |name: &'static str, experimental: Value, updates: &broadcast::Sender<ProviderUpdate>| {
+        let offer = ServerOffering { experimental: Some(experimental.into()), ..ServerOffering::default() };
+        let local = LocalProvider::from_offering(offer).of_kind(ToolKind::Mcp);
+        CustomServer { local, name, requests: requests.clone(), updates: updates.clone() }
+    };
+    let builder = Runtime::builder()
+        .toolbox("t", "")
+        .provide("acme", server("acme", json!({"acme": {"n": 1}}), &updates))
+        .provide("other", server("other", json!({"x.y": {}}), &broadcast::Sender::new(8)))
+        .provide("plain", mcp_server([echo_tool("plain", "read")]));
+    (builder.start().await.unwrap(), received, updates)
+}
+
+#[tokio::test]
+async fn methods_that_a_server_declares_are_forwarded_to_it() {
+    let (runtime, mut received, _) = custom_runtime().await;
+    let gateway = gateway(&runtime, json!({}));
+    for era in ERAS {
+        let (client, _) = connect(&gateway, Some("flat"), era).await;
+        assert_eq!(client.server().capabilities.at(&["experimental", "acme"]), Some(json!({"n": 1}).into()));
+        let named = |server: &str| json!({"a": 1.5, "_meta": {"pegboard/server": server}});
+        for (method, params, expected) in [
+            ("acme/search", json!({"a": 1.5}), "acme"),
+            ("x.y/z", json!({"a": 1.5}), "other"),
+            ("search", named("other"), "other"),
+            ("acme/search", named("other"), "other"),
+        ] {
+            let result = client.call(method, Some(params.into())).await.unwrap().to_value();
+            assert_eq!(result["from"], expected, "{method}");
+            assert_eq!(received.recv().await.unwrap(), format!(r#"{expected} {method} {{"a":1.5}}"#));
+        }
+        for (method, params, code) in
+            [("search", json!({}), -32_601), ("acme/search", named("plain"), -32_602)]
+        {
+            assert_eq!(refusal(&client, method, params).await.code, code, "{method}");
+        }
+        client.notify("notifications/acme/ready", Some(json!({"b": 1}).into())).await.unwrap();
+        if era == Era::Session {
+            assert_eq!(received.recv().await.unwrap(), r#"acme notifications/acme/ready {"b":1}"#);
+        }
+    }
+}
+
+#[tokio::test]
+async fn notifications_that_the_protocol_does_not_define_reach_session_clients() {
+    let (runtime, _received, updates) = custom_runtime().await;
+    let (client, notifications) = connect(&gateway(&runtime, json!({})), Some("flat"), Era::Session).await;
+    client.call("tools/list", None).await.unwrap();
+    updates
+        .send(ProviderUpdate::Custom {
+            method: "notifications/acme/tick".into(),
+            params: Some(json!({}).into()),
+        })
+        .unwrap();
+    assert_eq!(notifications.next().await, "notifications/acme/tick");
 }

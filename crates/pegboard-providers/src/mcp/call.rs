@@ -35,7 +35,7 @@ const MAX_ERROR_BYTES: usize = 64 * 1024;
 
 /// A call or other request to a server.
 pub(super) struct ServerCall<'a> {
-    method: &'static str,
+    method: &'a str,
     /// Parameters without `_meta`.
     params: RawJson,
     /// Custom fields of `_meta`.
@@ -77,7 +77,7 @@ impl<'a> ServerCall<'a> {
 
     /// Creates a request that is not a tool call.
     pub(super) fn request(
-        request: &ProviderRequest,
+        request: &'a ProviderRequest,
         context: &'a CallContext,
         retry_safety: RetrySafety,
     ) -> Self {

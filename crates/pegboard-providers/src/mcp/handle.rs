@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use pegboard_core::error::CallError;
 use pegboard_core::extensions::Extensions;
 use pegboard_core::owner::Principals;
-use pegboard_core::provider::{ProcessInfo, ServerState, with_stderr};
+use pegboard_core::provider::{ProcessInfo, ServerState, custom_features, with_stderr};
 use pegboard_wire::client::{Era, McpClient};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::coop;
@@ -155,6 +155,10 @@ impl LiveConnection {
     ) -> (Self, mpsc::Receiver<CloseReason>) {
         let (close_requests, receiver) = mpsc::channel(1);
         let closed = CancellationToken::new();
+        let [experimental, extensions] = client.server().capabilities.get_all(["experimental", "extensions"]);
+        if !custom_features(experimental.as_ref(), extensions.as_ref()).is_empty() {
+            in_flight.permit_custom_methods();
+        }
         (
             Self(Arc::new(LiveConnectionInner {
                 generation,

@@ -3,6 +3,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use foldhash::HashMap;
@@ -51,6 +52,8 @@ struct InFlightState {
     probe_request: Notify,
     isolation: Arc<UserIsolation>,
     server: ServerName,
+    /// `true` if the server has declared features that the protocol does not define.
+    has_custom_methods: AtomicBool,
 }
 
 /// In-flight calls by a local key.
@@ -202,7 +205,17 @@ impl InFlightCalls {
             probe_request: Notify::new(),
             isolation,
             server,
+            has_custom_methods: AtomicBool::new(false),
         }))
+    }
+
+    /// Passes requests and notifications on that the protocol does not define.
+    pub(super) fn permit_custom_methods(&self) {
+        self.0.has_custom_methods.store(true, Ordering::Relaxed);
+    }
+
+    fn has_custom_methods(&self) -> bool {
+        self.0.has_custom_methods.load(Ordering::Relaxed)
     }
 
     /// Registers a call; `None` if the connection accepts no more.
@@ -345,7 +358,8 @@ impl InFlightCalls {
                 let changed: Vec<ListKind> =
                     ListKind::ALL.into_iter().filter(|list| list.changed_notification() == method).collect();
                 if changed.is_empty() {
-                    return Some(notification);
+                    let is_known = is_call_notification(method);
+                    return Some(notification).filter(|_| is_known || self.has_custom_methods());
                 }
                 for list in changed {
                     self.mark_list_changed(list);
@@ -477,6 +491,9 @@ impl InFlightCalls {
         match self.ask_caller(call, question).await {
             // A caller that cannot be asked has no roots either.
             Err(AskError::Unsupported) if &*request.method == "roots/list" => Ok(empty_roots()),
+            Err(AskError::Unsupported) if !is_input_method(&request.method) => {
+                Err(RpcError::method_not_found(&request.method))
+            }
             Err(AskError::Refused(refusal)) => Err(refused(*refusal)),
             answer => answer.map_err(|error| unanswered(&error.to_string())),
         }
@@ -513,12 +530,11 @@ fn unanswered(why: &str) -> RpcError {
 
 impl InboundHandler for InFlightCalls {
     fn request(&self, inbound: InboundRequest) -> BoxFuture<'static, Result<RawJson, RpcError>> {
-        match &*inbound.request.method {
-            "elicitation/create" | "sampling/createMessage" | "roots/list" => {
-                self.clone().handle_request(inbound).boxed()
-            }
-            unknown => ready(Err(RpcError::method_not_found(unknown))).boxed(),
+        let method = &*inbound.request.method;
+        if is_input_method(method) || self.has_custom_methods() && method != "ping" {
+            return self.clone().handle_request(inbound).boxed();
         }
+        ready(Err(RpcError::method_not_found(method))).boxed()
     }
 
     fn notification(&self, notification: Notification, related: Option<Id>) {
@@ -531,6 +547,10 @@ impl InboundHandler for InFlightCalls {
             }
             (CallMatch::None, "notifications/message", Some(params)) if related.is_none() => {
                 self.publish_update(ProviderUpdate::Log(params.clone()));
+            }
+            (CallMatch::None, method, params) if related.is_none() && !is_call_notification(method) => {
+                let (method, params) = (Arc::clone(&notification.method), params.cloned());
+                self.publish_update(ProviderUpdate::Custom { method, params });
             }
             // A log message that may belong to one caller is not sent to another.
             (CallMatch::One(_) | CallMatch::None | CallMatch::Ambiguous, ..) => {}
@@ -547,12 +567,22 @@ pub(super) fn without_meta_key(object: &RawJson, key: &str) -> RawJson {
     if rest.names().is_empty() { object.without("_meta") } else { object.with("_meta", &rest) }
 }
 
+/// Returns `true` for the requests to clients that the protocol defines.
+fn is_input_method(method: &str) -> bool {
+    matches!(method, "elicitation/create" | "sampling/createMessage" | "roots/list")
+}
+
+/// Returns `true` for the notifications about calls that the protocol defines.
+fn is_call_notification(method: &str) -> bool {
+    matches!(method, "notifications/progress" | "notifications/message")
+}
+
 /// Passes a notification about a call to its caller.
 pub(super) fn notify_caller(client: &dyn Client, notification: Notification) {
-    let Some(params) = notification.params else { return };
-    let params = without_meta_key(&params, RELATED_TASK);
-    match &*notification.method {
-        "notifications/progress" => {
+    let Notification { method, params, .. } = notification;
+    let params = params.map(|params| without_meta_key(&params, RELATED_TASK));
+    match (&*method, params) {
+        ("notifications/progress", Some(params)) => {
             let number = |name: &str| params.get(name).and_then(|number| number.read::<f64>().ok());
             if let Some(done) = number("progress") {
                 let message = params.get("message").and_then(|message| message.read().ok());
@@ -565,8 +595,9 @@ pub(super) fn notify_caller(client: &dyn Client, notification: Notification) {
                 }));
             }
         }
-        "notifications/message" => client.notify(Notice::Log(params)),
-        _ => {}
+        ("notifications/message", Some(params)) => client.notify(Notice::Log(params)),
+        ("notifications/progress" | "notifications/message", None) => {}
+        (_, params) => client.notify(Notice::Custom { method, params }),
     }
 }
 

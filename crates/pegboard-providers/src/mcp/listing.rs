@@ -217,6 +217,8 @@ impl LiveListing {
             offering.is_partial = !status.unread.1.is_empty();
             offering.features = features(client);
             offering.extensions = client.server().capabilities.get("extensions").filter(RawJson::is_object);
+            offering.experimental =
+                client.server().capabilities.get("experimental").filter(RawJson::is_object);
             offering.instructions = instructions_for(live, offering);
             offering.is_stale = false;
         });
@@ -293,7 +295,7 @@ fn is_changed(new: &ServerOffering, old: &ServerOffering) -> bool {
         || !are_same_tools(&new.tools, &old.tools)
         || (&new.prompts, &new.resources, &new.templates) != (&old.prompts, &old.resources, &old.templates)
         || (&new.instructions, &new.warnings) != (&old.instructions, &old.warnings)
-        || new.extensions != old.extensions
+        || (&new.extensions, &new.experimental) != (&old.extensions, &old.experimental)
 }
 
 fn are_same_tools(some: &[Arc<ToolEntry>], others: &[Arc<ToolEntry>]) -> bool {

@@ -24,14 +24,33 @@ impl ServerHandle {
         request: &ProviderRequest,
         context: &CallContext,
     ) -> Result<RawJson, CallError> {
-        match request.method {
+        match &request.method {
             ProviderMethod::GetPrompt | ProviderMethod::ReadResource | ProviderMethod::Complete => {
                 self.execute(&ServerCall::request(request, context, RetrySafety::Safe)).await
             }
             ProviderMethod::Subscribe => self.subscribe(request, context).await,
             ProviderMethod::Unsubscribe => self.unsubscribe(request, context).await,
             ProviderMethod::SetLogLevel => self.set_log_level(request, context).await,
+            ProviderMethod::Custom(_) => {
+                self.execute(&ServerCall::request(request, context, RetrySafety::Unknown)).await
+            }
+            ProviderMethod::CustomNotification(method) => self.forward_notification(method, request).await,
         }
+    }
+
+    /// Forwards a notification to a connected server with sessions. It starts no server, and stateless servers take
+    /// no notifications.
+    async fn forward_notification(
+        &self,
+        method: &str,
+        request: &ProviderRequest,
+    ) -> Result<RawJson, CallError> {
+        if let Some(live) = self.connection().filter(|live| live.client().era() == Era::Session) {
+            let params = (!request.params.is_empty()).then(|| request.params.clone());
+            let sent = live.client().notify(method, params).await;
+            sent.map_err(|error| failure(format!("the notification was not delivered: {error}")))?;
+        }
+        Ok(RawJson::empty_object())
     }
 
     async fn subscribe(

@@ -56,8 +56,8 @@ impl ServerUpdates {
         }
         // All sessions receive updates, and a log message of a dedicated instance may be private to one.
         let is_published = match (&update, self.scope) {
-            (ProviderUpdate::Log(_), UpdateScope::OneSession) => false,
-            (ProviderUpdate::Log(_), UpdateScope::AllSessions)
+            (ProviderUpdate::Log(_) | ProviderUpdate::Custom { .. }, UpdateScope::OneSession) => false,
+            (ProviderUpdate::Log(_) | ProviderUpdate::Custom { .. }, UpdateScope::AllSessions)
             | (ProviderUpdate::Resource(_) | ProviderUpdate::ElicitationComplete(_), _) => true,
         };
         if is_published {

@@ -45,7 +45,7 @@ impl Caller {
         request: ProviderRequest,
         mut context: CallContext,
     ) -> CallHandle {
-        let found = match self.method_tool(server, request.method) {
+        let found = match self.method_tool(server, &request.method) {
             Ok(found) => found,
             Err(error) => return CallHandle::new(std::future::ready(CallResult::rejected(error))),
         };
@@ -58,7 +58,7 @@ impl Caller {
     }
 
     /// Returns a tool outside the catalogue that forwards one method to the server.
-    fn method_tool(&self, id: &ServerId, method: ProviderMethod) -> Result<ResolvedTool, CallError> {
+    fn method_tool(&self, id: &ServerId, method: &ProviderMethod) -> Result<ResolvedTool, CallError> {
         self.check_access(&id.toolbox, CallOrigin::Client)?;
         let (server, drain_guard) = loop {
             let toolboxes = &self.shared().active_plan().toolboxes;
@@ -74,7 +74,8 @@ impl Caller {
                 break (server.clone(), drain_guard);
             }
         };
-        let handler = Arc::new(MethodHandler { provider: Arc::clone(&server.provider), method });
+        let handler =
+            Arc::new(MethodHandler { provider: Arc::clone(&server.provider), method: method.clone() });
         let entry = ToolEntry::from_handler(method.as_str(), "", handler).unmanaged();
         let mut tool = CatalogueTool::standalone(&id.server, Arc::new(entry), server.provider.kind(), "");
         let method_tool = Arc::make_mut(&mut tool);
@@ -100,7 +101,8 @@ struct MethodHandler {
 impl Handler for MethodHandler {
     fn call<'a>(&'a self, call: &'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>> {
         async move {
-            let request = ProviderRequest { method: self.method, params: call.raw_arguments().clone() };
+            let request =
+                ProviderRequest { method: self.method.clone(), params: call.raw_arguments().clone() };
             self.provider.request(&request, call.context()).await.map(Output::result)
         }
         .boxed()

@@ -35,7 +35,8 @@ fn forward_updates(shared: &Arc<RuntimeShared>, id: &ServerId, server: &ToolboxS
             loop {
                 match updates.recv().await {
                     // A message that belongs to no call may be about any principal.
-                    Ok(ProviderUpdate::Log(_)) if principals.are_several() => {}
+                    Ok(ProviderUpdate::Log(_) | ProviderUpdate::Custom { .. })
+                        if principals.are_several() => {}
                     // Sending fails only if there is no subscriber.
                     Ok(update) => drop(forwarded.send(ServerUpdate { from: from.clone(), update })),
                     Err(RecvError::Lagged(_)) => {}

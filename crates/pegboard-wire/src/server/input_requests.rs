@@ -25,8 +25,13 @@ pub(super) fn check_capabilities(
 }
 
 impl ClientDescription {
-    /// Returns the capability that an input request needs and the client lacks. An unknown method needs a
-    /// capability that no client has.
+    fn has_custom_features(&self) -> bool {
+        let declared = self.capabilities.get_all(["experimental", "extensions"]);
+        let names = declared.iter().flatten().flat_map(RawJson::names);
+        names.into_iter().any(|name| !name.starts_with("io.modelcontextprotocol/"))
+    }
+
+    /// Returns the capability that an input request needs and the client lacks.
     pub fn missing_capability(&self, method: &str, params: Option<&RawJson>) -> Option<ClientCapability> {
         let has = |path: &[&str]| self.capabilities.at(path).is_some();
         let param = |name: &str| params.and_then(|params| params.get(name));
@@ -45,6 +50,8 @@ impl ClientDescription {
             "sampling/createMessage" if param("tools").is_some() => &["sampling", "tools"],
             "sampling/createMessage" => &["sampling"],
             "roots/list" => &["roots"],
+            // What the protocol does not define is for clients that declare such features.
+            _ if self.has_custom_features() => return None,
             _ => return Some(ClientCapability(&["experimental"])),
         };
         (!has(needed)).then_some(ClientCapability(needed))

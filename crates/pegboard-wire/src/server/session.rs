@@ -287,6 +287,7 @@ impl ServerSession {
                 client.capabilities.at(&["elicitation", "url"])?;
                 Notification::new("notifications/elicitation/complete", Some(params.clone()))
             }
+            ServiceChange::Custom { method, params } => Notification::new(&**method, params.clone()),
             ServiceChange::Task { id, state: task } => {
                 state.tasks.get(id)?;
                 let status = task.get("status");

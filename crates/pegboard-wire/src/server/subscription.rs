@@ -104,7 +104,7 @@ fn subscription_meta(id: &Id) -> RawJson {
     RawJson::empty_object().with("_meta", &meta)
 }
 
-fn change_notification(change: &ServiceChange, tag: &RawJson) -> (&'static str, RawJson) {
+fn change_notification<'c>(change: &'c ServiceChange, tag: &RawJson) -> (&'c str, RawJson) {
     match change {
         ServiceChange::Tools => ("notifications/tools/list_changed", tag.clone()),
         ServiceChange::Prompts => ("notifications/prompts/list_changed", tag.clone()),
@@ -115,6 +115,9 @@ fn change_notification(change: &ServiceChange, tag: &RawJson) -> (&'static str, 
         }
         ServiceChange::Log(line) => ("notifications/message", line.clone()),
         ServiceChange::ElicitationComplete(params) => ("notifications/elicitation/complete", params.clone()),
+        ServiceChange::Custom { method, params } => {
+            (&**method, params.clone().unwrap_or_else(RawJson::empty_object))
+        }
         ServiceChange::Task { state, .. } => ("notifications/tasks", with_tag(state, tag)),
     }
 }
@@ -154,7 +157,9 @@ impl SubscriptionFilter {
             ServiceChange::Prompts => self.prompts_list_changed,
             ServiceChange::Resources => self.resources_list_changed,
             ServiceChange::Resource { uri, .. } => self.resource_subscriptions.contains(uri),
-            ServiceChange::Log(_) | ServiceChange::ElicitationComplete(_) => false,
+            ServiceChange::Log(_) | ServiceChange::ElicitationComplete(_) | ServiceChange::Custom { .. } => {
+                false
+            }
             ServiceChange::Task { id, .. } => self.task_ids.contains(id),
         }
     }

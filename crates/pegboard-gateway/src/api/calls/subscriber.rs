@@ -159,7 +159,7 @@ impl Client for CallSubscriber {
             }
             Notice::Log(data) => self.send_lossy(StreamItem { event: "log", data }),
             // The subscriber waits for the result even if the server makes a task of the call.
-            Notice::Task(_) => {}
+            Notice::Task(_) | Notice::Custom { .. } => {}
         }
     }
 

@@ -546,6 +546,12 @@ impl Client for TestClient {
         match notice {
             Notice::Progress(progress) => self.record(format!("{} of {:?}", progress.done, progress.total)),
             Notice::Log(params) => self.record(params.get("data").unwrap().as_str()),
+            Notice::Custom { method, params } => {
+                self.record(format!(
+                    "{method} {}",
+                    params.map(|params| params.as_str().to_owned()).unwrap_or_default()
+                ));
+            }
             Notice::Task(task) => self.record(format!("a task for {:?}", task.time_to_live)),
         }
     }

@@ -79,6 +79,7 @@ impl Client for TaskClient {
         let received = match notice {
             Notice::Progress(progress) => progress.message.unwrap_or_default(),
             Notice::Log(line) => line.as_str().to_owned(),
+            Notice::Custom { method, .. } => method.to_string(),
             Notice::Task(task) => format!("task {:?} {:?}", task.time_to_live, task.poll_interval),
         };
         self.received.lock().unwrap().push(received);

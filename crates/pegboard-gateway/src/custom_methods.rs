@@ -1,0 +1,89 @@
+//! Methods and notifications that the protocol does not define, and the servers that have them.
+
+use pegboard_core::provider::custom_features;
+use pegboard_json::RawJson;
+use pegboard_runtime::requests::ServerId;
+use pegboard_wire::{RpcError, code};
+
+use crate::profile::ActiveProfile;
+
+/// Field of `_meta` with which a client names the server of a method.
+const SERVER_KEY: &str = "pegboard/server";
+
+/// Notifications of clients that the protocol defines.
+const CLIENT_NOTIFICATIONS: [&str; 5] = [
+    "notifications/initialized",
+    "notifications/cancelled",
+    "notifications/progress",
+    "notifications/roots/list_changed",
+    "notifications/tasks/status",
+];
+
+/// A server that declares features which the protocol does not define.
+struct CustomServer {
+    id: ServerId,
+    label: String,
+    features: Vec<String>,
+}
+
+/// Returns `true` if the protocol defines a notification of clients.
+pub(crate) fn is_standard_notification(method: &str) -> bool {
+    CLIENT_NOTIFICATIONS.contains(&method)
+}
+
+/// Returns the server of a method that the protocol does not define, and the parameters for it: the server that `_meta`
+/// names, or else the one with a feature of that name, or else the only one with such features.
+pub(crate) fn find_server(
+    profile: &ActiveProfile,
+    method: &str,
+    params: &RawJson,
+) -> Result<(ServerId, RawJson), RpcError> {
+    let mut servers = custom_servers(profile);
+    let meta = params.get("_meta");
+    if let Some(named) = meta.as_ref().and_then(|meta| meta.get(SERVER_KEY)) {
+        let label = named.text().unwrap_or_default();
+        let server = servers.into_iter().find(|server| server.label == label).ok_or_else(|| {
+            RpcError::invalid_params(format_args!(
+                "_meta[\"{SERVER_KEY}\"] names no server with experimental features or extensions"
+            ))
+        })?;
+        let meta = meta.unwrap_or_else(RawJson::empty_object).without(SERVER_KEY);
+        return Ok((server.id, params.with("_meta", &meta)));
+    }
+    if servers.iter().any(|server| server.has_feature_of(method)) {
+        servers.retain(|server| server.has_feature_of(method));
+    }
+    if servers.len() > 1 {
+        let labels: Vec<&str> = servers.iter().map(|server| server.label.as_str()).collect();
+        let message = format!(
+            "Method not found: {method}. Several servers may have it; name one in _meta[\"{SERVER_KEY}\"]: {}",
+            labels.join(", ")
+        );
+        return Err(RpcError::new(code::METHOD_NOT_FOUND, message));
+    }
+    let server = servers.pop().ok_or_else(|| RpcError::method_not_found(method))?;
+    Ok((server.id, params.clone()))
+}
+
+fn custom_servers(profile: &ActiveProfile) -> Vec<CustomServer> {
+    let snapshot = profile.runtime.catalogue();
+    let listings = snapshot.listings().filter(|(listing, _)| profile.has_toolbox(&listing.toolbox));
+    let servers = listings.map(|(listing, label)| CustomServer {
+        id: ServerId { toolbox: listing.toolbox.clone(), server: listing.server.clone() },
+        label: label.to_owned(),
+        features: custom_features(listing.offer.experimental.as_ref(), listing.offer.extensions.as_ref()),
+    });
+    servers.filter(|server| !server.features.is_empty()).collect()
+}
+
+impl CustomServer {
+    /// Returns `true` if a feature has the name of the method, or of the namespace that the method is in.
+    fn has_feature_of(&self, method: &str) -> bool {
+        let method = method.strip_prefix("notifications/").unwrap_or(method);
+        self.features.iter().any(|feature| {
+            method
+                .strip_prefix(feature.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '.']))
+        })
+    }
+}
