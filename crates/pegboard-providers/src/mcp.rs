@@ -45,6 +45,7 @@ mod connect;
 mod eras;
 mod handle;
 mod in_flight;
+mod input_tasks;
 mod instance_group;
 mod instances;
 mod instructions;

@@ -23,6 +23,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{self, Instant};
 use tokio_util::sync::CancellationToken;
 
+use super::input_tasks::{InputTasks, is_task_method, requested_task};
 use super::isolation::UserIsolation;
 use super::list::ListKind;
 use super::updates::ServerUpdates;
@@ -54,6 +55,8 @@ struct InFlightState {
     server: ServerName,
     /// `true` if the server has declared features that the protocol does not define.
     has_custom_methods: AtomicBool,
+    /// Requests of the server that it runs as tasks.
+    input_tasks: InputTasks,
 }
 
 /// In-flight calls by a local key.
@@ -206,6 +209,7 @@ impl InFlightCalls {
             isolation,
             server,
             has_custom_methods: AtomicBool::new(false),
+            input_tasks: InputTasks::default(),
         }))
     }
 
@@ -483,10 +487,18 @@ impl InFlightCall {
 }
 
 impl InFlightCalls {
-    /// Forwards a server request to the caller and returns its answer.
+    /// Forwards a server request to the caller and returns its answer, or the task that will have it.
     async fn forward_to_caller(&self, call: &InFlightCall, request: Request) -> Result<RawJson, RpcError> {
+        let Some(lifetime) = requested_task(&request) else { return self.ask_and_wait(call, request).await };
+        let (in_flight, call) = (self.clone(), call.clone());
+        let asking = async move { in_flight.ask_and_wait(&call, request).await }.boxed();
+        self.0.input_tasks.create(lifetime, asking)
+    }
+
+    /// Forwards a server request to the caller and returns its answer.
+    async fn ask_and_wait(&self, call: &InFlightCall, request: Request) -> Result<RawJson, RpcError> {
         let params = request.params.unwrap_or_else(RawJson::empty_object);
-        let params = without_meta_key(&params, RELATED_TASK);
+        let params = without_meta_key(&params, RELATED_TASK).without("task");
         let question = InputRequest { method: request.method.to_string(), params };
         match self.ask_caller(call, question).await {
             // A caller that cannot be asked has no roots either.
@@ -531,6 +543,10 @@ fn unanswered(why: &str) -> RpcError {
 impl InboundHandler for InFlightCalls {
     fn request(&self, inbound: InboundRequest) -> BoxFuture<'static, Result<RawJson, RpcError>> {
         let method = &*inbound.request.method;
+        if is_task_method(method) {
+            let tasks = self.0.input_tasks.clone();
+            return async move { tasks.answer(inbound.request).await }.boxed();
+        }
         if is_input_method(method) || self.has_custom_methods() && method != "ping" {
             return self.clone().handle_request(inbound).boxed();
         }

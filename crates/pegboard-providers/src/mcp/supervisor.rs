@@ -451,6 +451,10 @@ pub(super) fn client_capabilities() -> RawJson {
         "elicitation": {"form": {}, "url": {}},
         "sampling": {"tools": {}},
         "roots": {},
+        "tasks": {
+            "list": {}, "cancel": {},
+            "requests": {"elicitation": {"create": {}}, "sampling": {"createMessage": {}}},
+        },
         "extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}},
     }))
 }

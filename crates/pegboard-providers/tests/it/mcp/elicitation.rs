@@ -151,3 +151,14 @@ async fn a_session_server_gets_the_error_of_the_caller_unchanged() {
     let Err(CallError::Failed(error)) = &result else { panic!("{result:?}") };
     assert_eq!(error.protocol(), Some(&refusal));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_session_server_may_run_an_elicitation_as_a_task() {
+    let scripted = ScriptedServer::new();
+    scripted.set_tools(&["defer"]);
+    let server = scripted.open_provider(Era::Session).await;
+    let ann = TestClient::named("Ann");
+    let result = call(&server, "defer", json!({}), ann.context()).await;
+    assert_eq!(outcome_text(&result), r#""working" "completed" "Ann""#);
+    assert_eq!(ann.received(), ["elicitation/create"]);
+}

@@ -21,11 +21,11 @@ use pegboard_providers::mcp::{
 use pegboard_wire::client::Era;
 use pegboard_wire::era::{LogLevel, Revision};
 use pegboard_wire::server::{
-    self, McpService, ServerRequest, ServiceChange, ServiceDescription, ServiceReply,
+    self, McpService, Peer, ServerRequest, ServiceChange, ServiceDescription, ServiceReply,
 };
 use pegboard_wire::stdio::line_transport;
 use pegboard_wire::transport::InputLimits;
-use pegboard_wire::{RawJson, RpcError};
+use pegboard_wire::{RawJson, RequestError, RpcError};
 use serde_json::{Value, json};
 use tokio::io::DuplexStream;
 use tokio::sync::{broadcast, watch};
@@ -292,6 +292,23 @@ impl ScriptedServer {
     }
 }
 
+/// Asks the client as a task; returns the statuses of the task and the answer.
+async fn deferred_answer(peer: &Peer) -> Result<String, RequestError> {
+    let params =
+        json!({"message": "Who are you?", "requestedSchema": {"type": "object"}, "task": {"ttl": 60_000}});
+    let created = peer.request("elicitation/create", Some(params.into())).await?;
+    let id = created.at(&["task", "taskId"]).unwrap();
+    let task = || Some(RawJson::empty_object().with("taskId", &id));
+    let answer = peer.request("tasks/result", task()).await?;
+    let ended = peer.request("tasks/get", task()).await?;
+    let refused = peer.request("tasks/cancel", task()).await;
+    let related = answer.at(&["_meta", "io.modelcontextprotocol/related-task", "taskId"]);
+    assert_eq!((related, refused.is_err()), (Some(id.clone()), true));
+    let text = |object: &RawJson, path: &[&str]| object.at(path).unwrap().as_str().to_owned();
+    Ok([text(&created, &["task", "status"]), text(&ended, &["status"]), text(&answer, &["content", "name"])]
+        .join(" "))
+}
+
 /// A connector with a fixed era.
 pub(crate) struct WithEra(pub(crate) Era, pub(crate) Arc<dyn Connector>);
 
@@ -479,6 +496,8 @@ impl ScriptedServer {
                     Err(error) => Err(RpcError::new(-32_603, error.to_string())),
                 }
             }
+            // Asks as a task, and fetches the answer later.
+            "defer" => text(&deferred_answer(&request.peer).await.unwrap_or_else(|error| error.to_string())),
             "mutter" => {
                 tokio::spawn(async move {
                     time::sleep(Duration::from_secs(1)).await;
