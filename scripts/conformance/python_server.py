@@ -201,6 +201,30 @@ async def test_input_required_result_elicitation(context: Context) -> str | Inpu
 
 
 @tool
+async def test_streaming_elicitation(context: Context) -> str | InputRequiredResult:
+    name = accepted(context, "user_name", "name")
+    return f"Hello, {name}!" if name else ask(user_name=form("What is your name?", "name"))
+
+
+# Tools that other servers turn into tasks; here they answer at once.
+
+
+@tool
+def greet(name: str) -> str:
+    return f"Hello, {name}!"
+
+
+@tool
+def confirm_delete(filename: str) -> str:
+    return f"Deleted {filename}."
+
+
+@tool
+def slow_compute(seconds: float = 0) -> str:
+    return f"Computed for {seconds} s."
+
+
+@tool
 async def test_input_required_result_sampling(context: Context) -> str | InputRequiredResult:
     answer = (context.input_responses or {}).get("capital_question")
     return answer.content.text if answer else ask(capital_question=question("What is the capital of France?", 100))
