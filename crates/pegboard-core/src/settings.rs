@@ -68,6 +68,11 @@ pub struct RuntimeSettings {
     /// gateway starts.
     #[schemars(range(min = 1, max = MAX_THREADS))]
     pub threads: Option<u16>,
+    /// Sharing of one background gateway by the clients that start `pegboard serve --stdio`.
+    pub daemon: DaemonMode,
+    /// Time after which a background gateway without clients exits; 0 for never. It takes effect when the gateway
+    /// starts.
+    pub daemon_idle_timeout: HumanDuration,
     /// Maximum length of tool names shown to clients.
     #[schemars(range(min = 20, max = 200))]
     pub tool_name_max_length: usize,
@@ -96,12 +101,25 @@ impl Default for RuntimeSettings {
             list_timeout: Duration::from_secs(10).into(),
             mcp_init_concurrency: None,
             threads: None,
+            daemon: DaemonMode::default(),
+            daemon_idle_timeout: Duration::from_mins(10).into(),
             tool_name_max_length: 64,
             trace_payloads: false,
             trace_mcp: false,
             validate_arguments: None,
         }
     }
+}
+
+/// Sharing of one background gateway by clients over stdio.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum DaemonMode {
+    /// Clients of one configuration share a gateway, which the first of them starts in the background.
+    #[default]
+    Auto,
+    /// Every `serve` is a gateway of its own.
+    Off,
 }
 
 /// Effect of progress notifications on the timeout.

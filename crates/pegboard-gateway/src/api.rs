@@ -23,6 +23,7 @@ use pegboard_runtime::metrics::Metrics;
 use pegboard_runtime::wall_clock::WallClock;
 use pegboard_wire::http::server::{HttpServerOptions, check_host_and_origin};
 
+pub use attached::{AttachedClient, AttachedClients, AttachedGuard, GatewayMode};
 use calls::CallSubscribers;
 use named_callers::NamedCallers;
 pub use pending::{PendingChange, PendingChanges};
@@ -30,6 +31,7 @@ pub(crate) use problem::ApiProblem;
 pub use problem::{ApiError, ApiErrorResponse};
 use state::ApiState;
 
+mod attached;
 mod batch;
 mod calls;
 mod chains;
@@ -89,6 +91,10 @@ pub struct GatewayInfo {
     pub addresses: Vec<String>,
     /// Changes of its configuration that wait for approval.
     pub pending: PendingChanges,
+    /// The way in which it was started.
+    pub mode: GatewayMode,
+    /// Clients over stdio that are attached to it.
+    pub clients: AttachedClients,
 }
 
 /// Data that is visible through a router, by principal.

@@ -101,6 +101,13 @@ impl ApiClient {
             .hint("start one with `pegboard serve`"))
     }
 
+    /// Connects to the gateway of a process, with its socket in this directory.
+    #[cfg(unix)]
+    pub(crate) fn of_process(folder: &paths::PrivateDir, pid: u32) -> Self {
+        let socket = socket::GatewaySocket::new(folder.path().join(format!("{pid}.sock")));
+        Self { backend: ApiBackend::Running(socket) }
+    }
+
     /// Starts a gateway in this process with its own configuration, and state in a directory or in memory.
     pub(crate) async fn start(
         state: Option<PathBuf>,
@@ -127,6 +134,22 @@ impl ApiClient {
             ApiBackend::Running(_) => None,
             ApiBackend::InProcess(gateway) => Some(gateway.app()),
         }
+    }
+
+    /// Returns a future that completes when the process of the running gateway has ended.
+    pub(crate) async fn watch_end(&self) -> Result<impl Future<Output = ()> + use<>, CliError> {
+        #[cfg(unix)]
+        let connection = match &self.backend {
+            ApiBackend::Running(socket) => Some(socket.connect().await?),
+            ApiBackend::InProcess(_) => None,
+        };
+        Ok(async move {
+            #[cfg(unix)]
+            if let Some(mut connection) = connection {
+                // Nothing is sent, so the end of the process is the only event.
+                let _ = tokio::io::AsyncReadExt::read(&mut connection, &mut [0]).await;
+            }
+        })
     }
 
     /// Shuts down what was started for this client.

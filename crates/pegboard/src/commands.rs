@@ -30,6 +30,7 @@ pub(crate) mod serve;
 mod server_starts;
 mod sessions;
 mod status;
+mod stop;
 mod tools;
 mod trace;
 pub(crate) mod trust_files;

@@ -97,6 +97,14 @@ enum Command {
         /// Name of the server
         server: demo::servers::DemoServer,
     },
+    /// Run this program in the background; for internal use
+    #[cfg(unix)]
+    #[command(hide = true)]
+    Background {
+        /// Arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
     /// Run a program and kill its whole process tree at the end; for internal use
     #[cfg(unix)]
     #[command(hide = true)]
@@ -112,7 +120,7 @@ impl Command {
     fn passes_environment_on(&self) -> bool {
         match self {
             #[cfg(unix)]
-            Self::Supervise { .. } => true,
+            Self::Background { .. } | Self::Supervise { .. } => true,
             _ => false,
         }
     }
@@ -190,6 +198,8 @@ fn main() -> ExitCode {
         // Problems are printed as they happen.
         Command::Run(run) | Command::Agent { command: AgentCommand::Run(run) } => run.run(globals),
         Command::Serve(serve) => serve.run(globals),
+        #[cfg(unix)]
+        Command::Background { arguments } => serve::background::detach(&arguments),
         // Many instances may run at once and its output is the program's own: no log, and its own event loop.
         #[cfg(unix)]
         Command::Supervise { program } => Ok(pegboard::providers::process::supervise(program)),

@@ -1,5 +1,9 @@
 //! Locations of configuration and state for the current user and directory.
 
+#[cfg(unix)]
+use std::cell::RefCell;
+#[cfg(unix)]
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -8,6 +12,8 @@ use pegboard::config::inventory::{Inventory, inventory_layers};
 use pegboard::config::trust::{FileAction, FileOrigin, FileOwner};
 use pegboard::config::{self, Configuration, ConfigurationError, Layers, SourceSpec, SpecContext};
 use pegboard::telemetry::write_stderr;
+#[cfg(unix)]
+use sha2::{Digest, Sha256};
 
 use crate::cli::{CliError, ExitReason, Globals};
 use crate::environment;
@@ -27,6 +33,10 @@ pub(crate) use private_dir::PrivateDir;
 const MAX_SOCKET_BYTES: usize = 100;
 #[cfg(unix)]
 const MAX_SOCKET_NAME_BYTES: usize = "/4294967295.sock".len();
+
+/// Length of the digest that identifies a configuration.
+#[cfg(unix)]
+const IDENTITY_BYTES: usize = 16;
 
 /// Reads an environment variable of this process.
 pub(crate) fn env_var(name: &str) -> Option<String> {
@@ -167,6 +177,37 @@ impl ConfigSelection {
         config::load_layers(&self.layers()?, &env_var)
     }
 
+    /// Same as [`inspect`](Self::inspect), with the names of the variables that the configuration refers to, set or
+    /// not.
+    #[cfg(unix)]
+    pub(crate) fn inspect_variables(&self) -> Result<(Configuration, BTreeSet<String>), ConfigurationError> {
+        let names = RefCell::new(BTreeSet::new());
+        let lookup = |name: &str| {
+            names.borrow_mut().insert(name.to_owned());
+            env_var(name)
+        };
+        let configuration = config::load_layers(&self.layers()?, &lookup)?;
+        Ok((configuration, names.into_inner()))
+    }
+
+    /// Returns a digest of the resolved sources. Gateways with equal digests serve the same configuration.
+    #[cfg(unix)]
+    pub(crate) fn identity(&self) -> String {
+        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let specs = self.specs.iter().map(|spec| match spec {
+            SourceSpec::File(path) | SourceSpec::Folder(path) => {
+                real(&self.folder.join(path)).display().to_string()
+            }
+            other => format!("{other:?}"),
+        });
+        let files = self.paths();
+        // A command runs in the working directory.
+        let folder = (self.names_server() || files.is_empty()).then(|| real(&self.folder));
+        let files: Vec<PathBuf> = files.iter().map(|file| real(file)).collect();
+        let parts = (specs.collect::<Vec<_>>(), files, folder, &self.toolbox, &self.settings);
+        hex(&Sha256::digest(format!("{parts:?}"))[..IDENTITY_BYTES])
+    }
+
     /// Same as [`inspect`](Self::inspect), but an error if there is no configuration.
     pub(crate) fn inspect_required(&self) -> Result<Configuration, ConfigurationError> {
         let configuration = self.inspect()?;
@@ -245,6 +286,17 @@ impl ConfigSelection {
         let folder = self.paths().last().and_then(|file| file.parent()).map(Path::to_owned);
         folder.filter(|folder| folder != Path::new("")).unwrap_or_else(|| self.folder.clone())
     }
+}
+
+/// Writes bytes as hexadecimal digits.
+#[cfg(unix)]
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 /// Interprets a source. URLs are probed.

@@ -69,6 +69,8 @@ pub(super) async fn status(State(state): SharedApiState) -> Result<Response, Api
         "callers": callers,
         "servers": server_counts(runtime.servers(&state.scope).into_iter().map(|server| server.state)),
         "tools": runtime.catalogue().tools().len(),
+        "startedBy": (state.scope == OwnerScope::All).then_some(&api.info.mode),
+        "clients": (state.scope == OwnerScope::All).then(|| api.info.clients.list()),
         "pending": pending(&state),
     })))
 }

@@ -23,19 +23,30 @@ const MAX_SOCKETS: usize = 64;
 pub(super) struct GatewaySocket(PathBuf);
 
 impl GatewaySocket {
+    /// Socket with this path.
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self(path)
+    }
+
     /// Sends a request on a new connection, which is cheap on a local socket.
     pub(super) async fn send(&self, request: Request<Body>) -> Result<Response<Body>, CliError> {
-        let stream = UnixStream::connect(&self.0).await.map_err(|_| gateway_gone())?;
-        // The request may contain secrets.
-        if !stream.peer_cred().is_ok_and(|peer| peer.uid() == rustix::process::geteuid().as_raw()) {
-            let message = format!("{} is served by another user", self.0.display());
-            return Err(CliError::system(message).hint("remove it, then restart the gateway"));
-        }
+        let stream = self.connect().await?;
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(|_| gateway_gone())?;
         // The connection task ends with the response.
         tokio::spawn(connection);
         sender.send_request(request).await.map(|answer| answer.map(Body::new)).map_err(|_| gateway_gone())
+    }
+
+    /// Opens a connection to a gateway of this user.
+    pub(super) async fn connect(&self) -> Result<UnixStream, CliError> {
+        let stream = UnixStream::connect(&self.0).await.map_err(|_| gateway_gone())?;
+        // Requests may contain secrets.
+        if !stream.peer_cred().is_ok_and(|peer| peer.uid() == rustix::process::geteuid().as_raw()) {
+            let message = format!("{} is served by another user", self.0.display());
+            return Err(CliError::system(message).hint("remove it, then restart the gateway"));
+        }
+        Ok(stream)
     }
 }
 

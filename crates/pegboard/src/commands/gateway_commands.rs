@@ -9,7 +9,7 @@ use pegboard::telemetry::Telemetry;
 
 use super::schema::SchemaCommand;
 use super::serve::shutdown_signal;
-use super::{batch, call, chain, logs, ls, output, reload, schema, sessions, status, tools, trace};
+use super::{batch, call, chain, logs, ls, output, reload, schema, sessions, status, stop, tools, trace};
 use crate::api_client::{ApiClient, GatewayNeed};
 use crate::cli::prompt::terminal;
 use crate::cli::{CliError, Globals};
@@ -25,6 +25,10 @@ pub(crate) enum GatewayCommand {
     Status(status::StatusArgs),
     /// Reload the configuration of the running gateway, and approve the programs that wait
     Reload(reload::ReloadArgs),
+    /// Stop the running gateway
+    Stop(stop::StopArgs),
+    /// Restart the running gateway with the configuration as it is now
+    Restart(stop::RestartArgs),
     /// List toolboxes, servers and tools with their state
     Ls(ls::LsArgs),
     /// Search for tools and show their signatures
@@ -69,15 +73,15 @@ impl GatewayCommand {
             Self::Output(output) => {
                 runner.run(GatewayNeed::Records, async |api| output.run(globals, api).await).await
             }
-            Self::Schema(schema) => match schema.command() {
-                SchemaCommand::Config => Ok(schema::print_config_schema(globals)),
-                SchemaCommand::Meta => or_interrupted(schema::print_meta_tools(globals, telemetry)).await,
-                SchemaCommand::Tool(tool) => {
-                    runner.run(GatewayNeed::Tools, async |api| tool.run(globals, api).await).await
-                }
-            },
+            Self::Schema(schema) => runner.print_schema(schema).await,
             Self::Reload(reload) => {
                 runner.run(GatewayNeed::Running, async |api| reload.run(globals, api).await).await
+            }
+            Self::Restart(restart) => {
+                runner.run(GatewayNeed::Running, async |api| restart.run(globals, api).await).await
+            }
+            Self::Stop(stop) => {
+                runner.run(GatewayNeed::Running, async |api| stop.run(globals, api).await).await
             }
             Self::Sessions(sessions) => {
                 runner.run(GatewayNeed::Records, async |api| sessions.run(globals, api).await).await
@@ -119,6 +123,18 @@ struct GatewayRunner<'a> {
 }
 
 impl GatewayRunner<'_> {
+    async fn print_schema(&self, schema: schema::SchemaArgs) -> Result<ExitCode, CliError> {
+        match schema.command() {
+            SchemaCommand::Config => Ok(schema::print_config_schema(self.globals)),
+            SchemaCommand::Meta => {
+                or_interrupted(schema::print_meta_tools(self.globals, self.telemetry)).await
+            }
+            SchemaCommand::Tool(tool) => {
+                self.run(GatewayNeed::Tools, async |api| tool.run(self.globals, api).await).await
+            }
+        }
+    }
+
     /// Opens an API client, runs `work` with it, and closes it.
     async fn run(
         &self,

@@ -31,7 +31,13 @@ use crate::paths::{self, ConfigSelection};
 use crate::run_with_telemetry_options;
 use crate::trust::TrustedConfiguration;
 use access::{AdmittedClients, server_options};
+use activity::Activity;
 use approval::{ReloadRequests, TerminalAnswers};
+#[cfg(unix)]
+use claim::GatewayClaim;
+use control::{ControlRequests, ServeEnd};
+#[cfg(not(unix))]
+use no_claim::UnsharedClaim as GatewayClaim;
 use reload::{ConfigWatcher, ReloadSignal, ReloadTriggers, WatchMode};
 use server_reports::{ReportVerbosity, ServerReporter};
 #[cfg(unix)]
@@ -39,7 +45,25 @@ use socket::LocalSocket;
 use stdio_client::StdioClient;
 
 pub(crate) mod access;
+pub(crate) mod activity;
 mod approval;
+#[cfg(unix)]
+mod attached;
+#[cfg(unix)]
+mod attachment;
+#[cfg(unix)]
+pub(crate) mod background;
+#[cfg(unix)]
+mod claim;
+mod control;
+#[cfg(unix)]
+mod gateway_lock;
+#[cfg(unix)]
+mod log_file;
+#[cfg(not(unix))]
+mod no_claim;
+#[cfg(unix)]
+mod pass_through;
 mod reload;
 mod server_reports;
 mod sigusr1;
@@ -92,43 +116,59 @@ pub(crate) struct ServeArgs {
     /// Do not reload the configuration when its files change
     #[arg(long)]
     no_watch: bool,
+    /// Serve clients over stdio only, until none is left; started by this client
+    #[arg(long, value_name = "CLIENT", hide = true, conflicts_with = "stdio")]
+    background: Option<String>,
 }
 
 impl ServeArgs {
     pub(crate) fn run(self, globals: &Globals) -> Result<ExitCode, CliError> {
         let selection = ConfigSelection::with_sources(globals, &self.sources, &self.command)?;
         let selection = selection.in_toolbox(self.toolbox.clone());
-        // Created before the configuration is read, so that no change is missed.
-        let mut watcher = ConfigWatcher::new(
-            selection.clone(),
-            if self.no_watch { WatchMode::Disabled } else { WatchMode::Enabled },
-        );
-        let configuration = selection.read_trusted()?;
-        watcher.started(&configuration);
-        paths::print_problems(configuration.get());
+        #[cfg(unix)]
+        if self.stdio
+            && let Some(code) = pass_through::run(&self, globals, &selection)?
+        {
+            return Ok(code);
+        }
+        let (mut configuration, mut watcher) = self.load(&selection)?;
         let (telemetry, settings) = (&configuration.get().telemetry, &configuration.get().settings);
         let options = TelemetryOptions::from_settings(telemetry, settings, DEFAULT_LOG_FILTER);
         run_with_telemetry_options(globals, options, async |telemetry| {
-            Box::pin(self.serve(globals, telemetry, configuration, watcher)).await
+            let mut claim = GatewayClaim::take(&self, globals, &selection, configuration.get()).await?;
+            loop {
+                let loaded = (configuration, watcher);
+                match Box::pin(self.serve(globals, telemetry, &mut claim, loaded)).await? {
+                    ServeEnd::Stop => return Ok(ExitCode::SUCCESS),
+                    ServeEnd::Restart => (configuration, watcher) = self.load(&selection)?,
+                }
+                write_stderr("Restarting");
+            }
         })
+    }
+
+    /// Loads the configuration, and watches it.
+    fn load(&self, selection: &ConfigSelection) -> Result<(TrustedConfiguration, ConfigWatcher), CliError> {
+        // Created before the configuration is read, so that no change is missed.
+        let mode = if self.no_watch { WatchMode::Disabled } else { WatchMode::Enabled };
+        let mut watcher = ConfigWatcher::new(selection.clone(), mode);
+        let configuration = selection.read_trusted()?;
+        watcher.started(&configuration);
+        paths::print_problems(configuration.get());
+        Ok((configuration, watcher))
     }
 
     async fn serve(
         &self,
         globals: &Globals,
         telemetry: &Telemetry,
-        configuration: TrustedConfiguration,
-        mut watcher: ConfigWatcher,
-    ) -> Result<ExitCode, CliError> {
+        claim: &mut GatewayClaim,
+        (configuration, mut watcher): (TrustedConfiguration, ConfigWatcher),
+    ) -> Result<ServeEnd, CliError> {
         let (reload_route, triggers) = self.reload_triggers(globals);
+        let (control_routes, mut control) = ControlRequests::new(watcher.selection());
         let state = paths::state_dir(globals.state.as_deref());
-        let http = if self.stdio {
-            None
-        } else {
-            let access = self.access(state.as_deref())?;
-            let settings = configuration.get().gateway.clone();
-            Some(HttpFront { port: self.reserve_port()?, access, settings })
-        };
+        let http = self.http_front(&configuration.get().gateway, state.as_deref())?;
         let threads = ServerThreads::new(self.n_threads(&configuration.get().settings));
         let servers = PoolOptions { supervisor: supervisor() };
         let options = AppOptions { state: state.clone(), servers, fallback: Some(onboarding::toolbox()) };
@@ -140,34 +180,45 @@ impl ServeArgs {
             configuration: watcher.selection().paths(),
             addresses: address.iter().map(|address| format!("http://{address}/mcp")).collect(),
             pending: watcher.pending().clone(),
+            mode: claim.mode(),
+            clients: claim.list(),
         });
+        let routes = reload_route.merge(control_routes).merge(claim.route(&app.gateway));
         // Opened before the port, so that commands find every gateway that clients can reach.
         let local_socket = open_local_socket(state.as_deref());
+        claim.publish();
         // Runs in a task, so that calls in flight are answered during the shutdown.
         let mut stdio = self.stdio.then(|| StdioClient::serve(&app.gateway, self.profile.clone()));
         let serving = async {
             match (http, &mut stdio) {
                 (Some(http), _) => self.serve_http((&app, &api), &threads, http).await,
                 (None, Some(stdio)) => stdio.served().await,
-                (None, None) => Ok(()),
+                (None, None) => std::future::pending().await,
             }
         };
         // The parent process may show stderr to its user, so only failures are printed.
         let verbosity =
             if self.stdio || globals.quiet { ReportVerbosity::FailuresOnly } else { ReportVerbosity::All };
         let mut reports = ServerReporter::new(&app.runtime, verbosity);
-        let served = tokio::select! {
-            served = until_shutdown(serving) => served,
+        let stop = Ok(ServeEnd::Stop);
+        let end = tokio::select! {
+            served = until_shutdown(serving) => served.map(|()| ServeEnd::Stop),
             never = reports.follow() => match never {},
-            () = watcher.run(triggers, &app, self.profile.as_deref(), telemetry) => Ok(()),
-            () = sigusr1::report_on_signal(&app, &threads) => Ok(()),
-            () = serve_local_api(&api, local_socket, reload_route) => Ok(()),
+            () = watcher.run(triggers, &app, self.profile.as_deref(), telemetry) => stop,
+            () = sigusr1::report_on_signal(&app, &threads) => stop,
+            () = serve_local_api(&api, local_socket, routes, claim.activity()) => stop,
+            () = claim.idle(&app.runtime) => stop,
+            end = control.next() => Ok(end),
         };
+        if !matches!(end, Ok(ServeEnd::Restart)) {
+            claim.release();
+        }
         let shutting_down = async {
             app.runtime.shut_down(GRACE).await;
             if let Some(stdio) = stdio {
                 stdio.close().await;
             }
+            claim.close_clients().await;
         };
         // A second signal skips the shutdown.
         tokio::select! {
@@ -176,7 +227,20 @@ impl ServeArgs {
         }
         // Calls in flight were still served on their threads.
         drop(threads);
-        served.map(|()| ExitCode::SUCCESS)
+        end
+    }
+
+    /// Reserves the port for HTTP clients, if the gateway serves them.
+    fn http_front(
+        &self,
+        settings: &GatewaySettings,
+        state: Option<&Path>,
+    ) -> Result<Option<HttpFront>, CliError> {
+        if self.stdio || self.background.is_some() {
+            return Ok(None);
+        }
+        let access = self.access(state)?;
+        Ok(Some(HttpFront { port: self.reserve_port()?, access, settings: settings.clone() }))
     }
 
     /// Returns the ways in which the user reloads the configuration, and the route of one of them.
@@ -290,10 +354,15 @@ pub(crate) fn open_local_socket(state: Option<&Path>) -> Option<LocalSocket> {
 
 /// Serves the API, and further routes, on the local socket while it is polled. Never completes.
 #[cfg(unix)]
-pub(crate) async fn serve_local_api(api: &Api, socket: Option<LocalSocket>, more: Router) {
+pub(crate) async fn serve_local_api(
+    api: &Api,
+    socket: Option<LocalSocket>,
+    more: Router,
+    activity: &Activity,
+) {
     if let Some(socket) = socket {
         let routes = api::router(api, ApiScope::All, &HttpServerOptions::default()).merge(more);
-        match socket.serve(routes).await {}
+        match socket.serve(routes, activity).await {}
     }
     std::future::pending::<()>().await;
 }
@@ -315,7 +384,12 @@ pub(crate) fn open_local_socket(_state: Option<&Path>) -> Option<LocalSocket> {
 
 /// There is no local socket on this platform.
 #[cfg(not(unix))]
-pub(crate) async fn serve_local_api(_api: &Api, _socket: Option<LocalSocket>, _more: Router) {
+pub(crate) async fn serve_local_api(
+    _api: &Api,
+    _socket: Option<LocalSocket>,
+    _more: Router,
+    _activity: &Activity,
+) {
     std::future::pending::<()>().await;
 }
 

@@ -119,6 +119,7 @@ fn text(found: &Value, servers: &[ServerView]) -> String {
         number(&found["pid"]),
         format_millis(json_millis(&found["uptimeMs"]))
     );
+    text.push_str(&started_by(&found["startedBy"]));
     for (title, key) in [("config", "configuration"), ("MCP", "addresses")] {
         for value in found[key].as_array().into_iter().flatten() {
             let _ = writeln!(text, "{title:<8} {}", word(value));
@@ -158,7 +159,50 @@ fn text(found: &Value, servers: &[ServerView]) -> String {
         number(&calls["suspended"]),
         plural(number(&found["callers"]), "client")
     );
+    for client in found["clients"].as_array().into_iter().flatten() {
+        let _ = writeln!(text, "{}", client_line(client, found));
+    }
     text
+}
+
+/// Line that says who started the gateway, and when it ends.
+fn started_by(started: &Value) -> String {
+    let word = |value: &Value| one_line(value.as_str().unwrap_or_default(), 200);
+    let how = match started["mode"].as_str() {
+        Some("foreground") => "in the foreground".to_owned(),
+        Some("stdio") => "by a client, for itself".to_owned(),
+        Some("background") => {
+            let end = match started["idleTimeoutMs"].as_u64() {
+                Some(millis) => {
+                    let timeout = HumanDuration::from(Duration::from_millis(millis));
+                    format!("ends {timeout} after its last client")
+                }
+                None => "ends with `pegboard stop`".to_owned(),
+            };
+            format!("in the background by {}; {end}", word(&started["client"]))
+        }
+        // That of another version.
+        _ => return String::new(),
+    };
+    format!("{:<8} {how}\n", "started")
+}
+
+/// Line about a client over stdio.
+fn client_line(client: &Value, gateway: &Value) -> String {
+    let word = |value: &Value| one_line(value.as_str().unwrap_or_default(), 200);
+    let mut line = format!("  {}", word(&client["program"]));
+    if client["profile"].is_string() {
+        let _ = write!(line, "  profile {}", word(&client["profile"]));
+    }
+    if client["version"] != gateway["version"] {
+        let _ = write!(line, "  Pegboard {}", word(&client["version"]));
+    }
+    let names: Vec<String> =
+        client["differingVariables"].as_array().into_iter().flatten().map(word).collect();
+    if !names.is_empty() {
+        let _ = write!(line, "  other values for {}", names.join(", "));
+    }
+    line
 }
 
 #[cfg(test)]
@@ -178,13 +222,19 @@ mod tests {
         ]);
         let found = json!({
             "version": "0.1.0", "pid": 4127, "uptimeMs": 185_000.4, "configuration": ["/home/me/pegboard.yaml"],
-            "addresses": ["http://127.0.0.1:7332/mcp"], "calls": {"inFlight": 2, "suspended": 1}, "callers": 1,
+            "addresses": ["http://127.0.0.1:7332/mcp"], "calls": {"inFlight": 2, "suspended": 1}, "callers": 2,
+            "startedBy": {"mode": "background", "client": "claude (pid 4100)", "idleTimeoutMs": 600_000},
+            "clients": [
+                {"program": "claude (pid 4100)", "version": "0.1.0", "differingVariables": []},
+                {"program": "cursor (pid 4200)", "version": "0.2.0", "profile": "flat", "differingVariables": ["API_KEY"]},
+            ],
             "servers": {"total": 2, "ready": 1, "starting": 0, "idle": 0, "failed": 1, "list": servers}, "tools": 21,
         });
         let servers: Vec<ServerView> = view(&found["servers"], "list").unwrap();
         let text = text(&found, &servers);
         insta::assert_snapshot!(anstream::adapter::strip_str(&text), @"
         pegboard 0.1.0  pid 4127  up 3 min 5 s
+        started  in the background by claude (pid 4100); ends 10m after its last client
         config   /home/me/pegboard.yaml
         MCP      http://127.0.0.1:7332/mcp
         servers  1 of 2 ready, 21 tools
@@ -192,7 +242,9 @@ mod tests {
             help: install uv
           ✓ dev/forms  ready, 2 further instances
             warning: clients have separate instances
-        calls    2 in flight, 1 suspended; 1 client
+        calls    2 in flight, 1 suspended; 2 clients
+          claude (pid 4100)
+          cursor (pid 4200)  profile flat  Pegboard 0.2.0  other values for API_KEY
         ");
     }
 }

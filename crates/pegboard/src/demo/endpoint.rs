@@ -16,6 +16,7 @@ use tokio::net::TcpListener;
 use super::tour::GRACE;
 use crate::cli::CliError;
 use crate::commands::serve::access::{AdmittedClients, server_options};
+use crate::commands::serve::activity::Activity;
 use crate::commands::serve::{open_local_socket, serve_local_api, shutdown_signal};
 
 /// Number of ports that are tried.
@@ -76,14 +77,14 @@ impl DemoEndpoint {
             let clients = clients.map_err(|error| CliError::system(error.to_string()))?;
             Ok(clients.merge(api::router(&api, ApiScope::All, &options)))
         })?;
-        let local_socket = open_local_socket(state);
+        let (local_socket, activity) = (open_local_socket(state), Activity::default());
         write_stderr(&self.invitation(access));
         tokio::select! {
             served = server::serve(self.listener, application) => {
                 served.map_err(|error| CliError::system(error.to_string()))?;
             }
             () = shutdown_signal() => {}
-            () = serve_local_api(&api, local_socket, Router::new()) => {}
+            () = serve_local_api(&api, local_socket, Router::new(), &activity) => {}
         }
         app.runtime.shut_down(GRACE).await;
         Ok(())

@@ -51,7 +51,7 @@ impl GatewayProcess {
         let mut child = Command::new(env!("CARGO_BIN_EXE_pegboard"))
             .arg("serve")
             .arg(settings.path())
-            .args(["--stdio", "--profile", "flat", "--state"])
+            .args(["--stdio", "--no-daemon", "--profile", "flat", "--state"])
             .arg(state.path())
             .env("PEGBOARD_LOG", "info")
             .env(Marker::VARIABLE, marker.value())

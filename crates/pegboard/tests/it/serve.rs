@@ -14,7 +14,7 @@ fn serving(folder: &tempfile::TempDir) -> Child {
     let file = folder.path().join("pegboard.yaml");
     std::fs::write(&file, "toolboxes: {}\n").expect("the folder was just made");
     let mut gateway = Command::new(env!("CARGO_BIN_EXE_pegboard"))
-        .args(["serve", "--stdio", "--state"])
+        .args(["serve", "--stdio", "--no-daemon", "--state"])
         .arg(folder.path().join("state"))
         .arg(&file)
         .stdin(Stdio::piped())

@@ -20,7 +20,7 @@ async fn refused(
 
 async fn exit_of(environment: &TestEnvironment, file: Option<&Path>, variables: &[(&str, &str)]) -> String {
     let mut command = environment.command(crate::harness::PROGRAM);
-    command.arg("serve").args(file).arg("--stdio").envs(variables.iter().copied());
+    command.arg("serve").args(file).args(["--stdio", "--no-daemon"]).envs(variables.iter().copied());
     let output = command.stdin(std::process::Stdio::null()).output().await.unwrap();
     assert!(output.stdout.is_empty(), "standard output is for the protocol alone");
     let said = String::from_utf8(output.stderr).unwrap();

@@ -219,7 +219,8 @@ async fn calls_of_a_session_are_recorded() {
         ("odd", json!({"mode": "rpcerr", "query": "cheap", "context": context})),
         ("odd", json!({"mode": "parrot", "answer": {"content": [], "isError": true}, "context": context})),
     ];
-    for kind in CLIENT_KINDS {
+    // A shared gateway outlives its client.
+    for kind in CLIENT_KINDS.into_iter().filter(|(transport, _)| *transport != Transport::Shared) {
         let records = traced("agent", kind, &calls).await;
         // D20
         let contents: Vec<&str> = records.iter().map(|record| record.content.as_str()).collect();

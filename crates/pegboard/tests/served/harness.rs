@@ -26,14 +26,19 @@ pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// Transport between client and gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transport {
+    /// A gateway for this client alone.
     Stdio,
+    /// A gateway in the background, which ends soon after its last client.
+    Shared,
     Http,
 }
 
 /// All combinations of transport and era.
-pub(crate) const CLIENT_KINDS: [(Transport, Era); 4] = [
+pub(crate) const CLIENT_KINDS: [(Transport, Era); 6] = [
     (Transport::Stdio, Era::Session),
     (Transport::Stdio, Era::Stateless),
+    (Transport::Shared, Era::Session),
+    (Transport::Shared, Era::Stateless),
     (Transport::Http, Era::Session),
     (Transport::Http, Era::Stateless),
 ];
@@ -121,8 +126,15 @@ impl TestEnvironment {
         command
     }
 
-    /// Command that serves a file.
+    /// Command that serves a file to its own clients.
     pub(crate) fn serving(&self, file: &Path) -> Command {
+        let mut command = self.sharing(file);
+        command.arg("--no-daemon");
+        command
+    }
+
+    /// Command that serves a file to all clients.
+    pub(crate) fn sharing(&self, file: &Path) -> Command {
         let mut command = self.command(PROGRAM);
         command.arg("serve").arg(file);
         command
@@ -252,10 +264,17 @@ impl ConnectedClient {
         (transport, era): (Transport, Era),
         variables: &[(&str, &str)],
     ) -> Self {
-        let mut command = environment.serving(file);
+        let mut command = match transport {
+            Transport::Stdio | Transport::Http => environment.serving(file),
+            Transport::Shared => {
+                let mut command = environment.sharing(file);
+                command.args(["--set", "daemonIdleTimeout=500ms"]);
+                command
+            }
+        };
         command.envs(variables.iter().copied());
         let (client, handler, gateway) = match transport {
-            Transport::Stdio => {
+            Transport::Stdio | Transport::Shared => {
                 command.arg("--stdio").args(profile.iter().flat_map(|profile| ["--profile", profile]));
                 let mut child = command
                     .stdin(Stdio::piped())
@@ -298,7 +317,7 @@ pub(crate) async fn with_every_client(
     join_all(tests).await;
 }
 
-async fn handshake(transport: TransportHandle, era: Era) -> (McpClient, Arc<RecordingHandler>) {
+pub(crate) async fn handshake(transport: TransportHandle, era: Era) -> (McpClient, Arc<RecordingHandler>) {
     let handler = Arc::new(RecordingHandler::default());
     let capabilities = RawJson::from(json!({"elicitation": {"form": {}, "url": {}}}));
     let options = ClientOptions { era: Some(era), capabilities, ..ClientOptions::new("test", "1") };

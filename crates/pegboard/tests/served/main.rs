@@ -20,6 +20,7 @@ mod other_users;
 mod reloads;
 mod remote;
 mod rest;
+mod shared;
 mod state;
 mod tasks;
 mod terminal;

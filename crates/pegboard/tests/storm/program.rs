@@ -22,7 +22,7 @@ impl TestDirectory {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pegboard"));
         command
             .current_dir(self.0.path())
-            .args(["serve", "pegboard.json"])
+            .args(["serve", "pegboard.json", "--no-daemon"])
             .args(options)
             .env("PEGBOARD_STATE", self.0.path().join("state"))
             .env_remove("WORKBENCH_CONFIG")

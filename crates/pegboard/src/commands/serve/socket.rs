@@ -12,6 +12,7 @@ use pegboard::wire::descriptors::AcceptErrors;
 use pegboard::wire::http::server::HttpApplication;
 use tokio::net::{UnixListener, UnixStream};
 
+use super::activity::Activity;
 use crate::paths::PrivateDir;
 
 /// Permissions: only this user may access the socket.
@@ -39,16 +40,19 @@ impl LocalSocket {
     }
 
     /// Serves requests while it is polled.
-    pub(super) async fn serve(self, application: Router) -> Infallible {
+    pub(super) async fn serve(self, application: Router, activity: &Activity) -> Infallible {
         let Self { listener, file: _removed_at_the_end } = self;
         let application = Arc::new(HttpApplication::from(application));
         let mut errors = AcceptErrors::default();
         loop {
             match listener.accept().await {
                 Ok((stream, _)) if is_own_user(&stream) => {
-                    let application = Arc::clone(&application);
+                    let (application, active) = (Arc::clone(&application), activity.begin());
                     // The task ends with the connection, or with the process.
-                    tokio::spawn(async move { application.serve_connection(stream).await });
+                    tokio::spawn(async move {
+                        application.serve_connection(stream).await;
+                        drop(active);
+                    });
                 }
                 Ok(_rejected) => {}
                 Err(error) => errors.handle(&error).await,
@@ -107,7 +111,7 @@ mod tests {
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&folder), mode(&path), dead.exists()), (0o700, 0o600, false));
 
-        let serving = tokio::spawn(socket.serve(Router::new()));
+        let serving = tokio::spawn(async move { socket.serve(Router::new(), &Activity::default()).await });
         tokio::net::UnixStream::connect(&path).await.unwrap();
         serving.abort();
         assert!(serving.await.unwrap_err().is_cancelled());

@@ -1,0 +1,400 @@
+//! `pegboard serve --stdio` as a client of the gateway that serves its configuration.
+//!
+//! Messages pass as they are: bytes in, bytes out. Only their ids are looked at, so that every request is answered if
+//! the gateway goes away, and the session continues on the next one.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::io::{self, Cursor};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use pegboard::settings::DaemonMode;
+use pegboard::telemetry::write_stderr;
+use pegboard::wire::MAX_MESSAGE_BYTES;
+use pegboard::wire::stdio::{InputStream, OutputStream, standard_input, standard_output};
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::OwnedWriteHalf;
+use tokio::time::{self, Instant};
+
+use super::attachment::{AttachRequest, VariableDigests};
+use super::gateway_lock::{LockAttempt, LockEnd};
+use super::log_file::LogFile;
+use super::stdout_closed::stdout_closed;
+use super::{ServeArgs, background, control, shutdown_signal};
+use crate::cli::format::plural;
+use crate::cli::{CliError, Globals};
+use crate::paths::{self, ConfigSelection};
+use connect::{ConnectError, GatewayConnection, GatewayLocation};
+use exchange::{ExchangeLog, Forwarding};
+use lines::LineReader;
+
+mod connect;
+mod exchange;
+mod lines;
+
+/// Size of a line of the gateway above which it is not held back until it is complete.
+const MAX_HELD_BYTES: usize = 1024 * 1024;
+/// Minimum life of a gateway after which a new one is started at once, not with the next message.
+const MIN_LIFE: Duration = Duration::from_secs(2);
+/// Maximum number of gateways in a row with a shorter life.
+const MAX_SHORT_LIVES: u32 = 3;
+/// Number of and interval between checks of the lock of a gateway that has gone.
+const N_LOCK_CHECKS: usize = 10;
+const LOCK_INTERVAL: Duration = Duration::from_millis(10);
+/// Interval between checks for a gateway that someone else starts.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Serves the client through the gateway of its configuration. Returns `None` if it needs a gateway of its own.
+pub(super) fn run(
+    serve: &ServeArgs,
+    globals: &Globals,
+    selection: &ConfigSelection,
+) -> Result<Option<ExitCode>, CliError> {
+    let state = paths::state_dir(globals.state.as_deref());
+    let Some(state) = state.filter(|_| !globals.no_daemon && has_client()) else { return Ok(None) };
+    let (configuration, variables) = selection.inspect_variables()?;
+    let is_empty = configuration.sources.is_empty() && configuration.toolboxes.is_empty();
+    if is_empty || configuration.settings.daemon == DaemonMode::Off {
+        return Ok(None);
+    }
+    let identity = selection.identity();
+    let location = GatewayLocation {
+        folder: paths::socket_dir(&state),
+        log: LogFile::new(&state, &identity),
+        request: AttachRequest {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            identity,
+            profile: serve.profile.clone(),
+            pid: std::process::id(),
+            program: background::client_process(),
+            variables: VariableDigests::new(variables),
+        },
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| CliError::system(format!("cannot start the async runtime: {error}")))?;
+    let served = runtime.block_on(async {
+        let passing = PassThrough {
+            serve,
+            globals,
+            selection,
+            location,
+            log: RefCell::default(),
+            n_short_lives: Cell::default(),
+        };
+        match passing.connect(UntrustedFiles::Ask).await {
+            Ok(connection) => passing.serve(connection).await.map(Some),
+            Err(ConnectError::Failed(failure)) => Err(failure),
+            Err(ConnectError::Unshared(reason)) => {
+                write_stderr(&format!("warning: this client has a gateway of its own: {reason}"));
+                Ok(None)
+            }
+        }
+    });
+    // A blocking read of standard input may never end.
+    runtime.shutdown_background();
+    served
+}
+
+/// Returns `false` if standard input is the null device, so that there is no client.
+fn has_client() -> bool {
+    let null = rustix::fs::stat("/dev/null").map(|file| file.st_rdev);
+    let input = rustix::fs::fstat(rustix::stdio::stdin()).map(|file| file.st_rdev);
+    input.is_ok_and(|input| null != Ok(input))
+}
+
+/// Treatment of project files that are not trusted when a gateway is started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum UntrustedFiles {
+    /// The user is asked, if there is a terminal.
+    Ask,
+    /// They are rejected.
+    Reject,
+}
+
+/// A client over stdio.
+struct PassThrough<'a> {
+    serve: &'a ServeArgs,
+    globals: &'a Globals,
+    selection: &'a ConfigSelection,
+    location: GatewayLocation,
+    log: RefCell<ExchangeLog>,
+    /// Number of gateways in a row that exited soon after this client connected.
+    n_short_lives: Cell<u32>,
+}
+
+/// Standard input and output.
+struct ClientStreams {
+    input: LineReader<InputStream>,
+    output: OutputStream,
+}
+
+/// End of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RelayEnd {
+    ClientLeft,
+    GatewayLeft,
+}
+
+impl PassThrough<'_> {
+    /// Connects to the gateway, or starts one.
+    async fn connect(&self, rule: UntrustedFiles) -> Result<GatewayConnection, ConnectError> {
+        let connection = self.location.connect(|lock| {
+            let admitted = match rule {
+                UntrustedFiles::Ask => {
+                    self.selection.read_trusted().map(|trusted| paths::print_problems(trusted.get()))
+                }
+                UntrustedFiles::Reject => control::check_start(self.selection),
+            };
+            admitted.map_err(ConnectError::Failed)?;
+            let started = background::start(self.serve, self.globals, lock, &self.location.log);
+            started
+                .map_err(|error| ConnectError::Unshared(format!("cannot start in the background: {error}")))
+        });
+        let connection = connection.await?;
+        self.report_differences(&connection);
+        Ok(connection)
+    }
+
+    /// Tells how the gateway differs from one that this client would have started.
+    fn report_differences(&self, connection: &GatewayConnection) {
+        let (reply, own) = (&connection.reply, &self.location.request.version);
+        let pid = reply.pid;
+        if reply.version != *own {
+            write_stderr(&format!(
+                "warning: the gateway (pid {pid}) is Pegboard {}, this is {own}; `pegboard stop` ends it, and the \
+                 next request starts this version",
+                reply.version
+            ));
+        }
+        if !reply.differing.is_empty() {
+            write_stderr(&format!(
+                "warning: the gateway (pid {pid}) has other values for {}: it has the environment of the process that \
+                 started it; `pegboard stop` ends it, and the next client starts one with its own",
+                reply.differing.join(", ")
+            ));
+        }
+    }
+
+    /// Passes messages through until the client leaves, on as many gateways as it takes.
+    async fn serve(&self, mut connection: GatewayConnection) -> Result<ExitCode, CliError> {
+        let input = LineReader::new(standard_input(), MAX_MESSAGE_BYTES);
+        let mut client = ClientStreams { input, output: standard_output() };
+        let passing = async {
+            loop {
+                let (pid, begun) = (connection.reply.pid, Instant::now());
+                if self.relay(&mut client, connection).await? == RelayEnd::ClientLeft {
+                    return Ok::<_, io::Error>(());
+                }
+                match self.reconnect(&mut client, pid, begun).await? {
+                    Some(next) => connection = next,
+                    None => return Ok(()),
+                }
+            }
+        };
+        tokio::select! {
+            // An error is that of standard output: the client has left.
+            _ended = passing => {}
+            () = stdout_closed() => {}
+        }
+        Ok::<_, CliError>(ExitCode::SUCCESS)
+    }
+
+    /// Passes messages through until one side leaves.
+    async fn relay(&self, client: &mut ClientStreams, connection: GatewayConnection) -> io::Result<RelayEnd> {
+        let (reader, mut to_gateway) = connection.stream.into_split();
+        let replay = self.log.borrow().replay();
+        for line in &replay.lines {
+            // An error is noticed at the end of the gateway's messages.
+            let _ = to_gateway.write_all(line).await;
+        }
+        let ClientStreams { input, output } = client;
+        let has_left = Cell::new(false);
+        let sending = async {
+            let sent = tokio::select! {
+                sent = self.send(input, &mut to_gateway) => sent,
+                // The requests in flight are answered.
+                () = shutdown_signal() => Ok(()),
+            };
+            if sent.is_err() {
+                std::future::pending::<()>().await;
+            }
+            has_left.set(true);
+            let _ = to_gateway.shutdown().await;
+            // A second signal ends it.
+            shutdown_signal().await;
+        };
+        let reader = Cursor::new(connection.first).chain(reader);
+        tokio::select! {
+            () = sending => return Ok(RelayEnd::ClientLeft),
+            received = self.receive(reader, output, replay.hidden) => received?,
+        };
+        Ok(if has_left.get() { RelayEnd::ClientLeft } else { RelayEnd::GatewayLeft })
+    }
+
+    /// Passes on the client's messages until it closes standard input. An error is that of the gateway.
+    async fn send(
+        &self,
+        input: &mut LineReader<InputStream>,
+        to_gateway: &mut OwnedWriteHalf,
+    ) -> io::Result<()> {
+        loop {
+            // A client that cannot be read has left.
+            let Ok(Some(chunk)) = input.next().await else { return Ok(()) };
+            let (continuation, lines) = chunk.split();
+            if self.log.borrow().has_orphans() {
+                to_gateway.write_all(&continuation).await?;
+                for line in lines {
+                    if self.record_sent(&line) == Forwarding::Send {
+                        to_gateway.write_all(&line).await?;
+                    }
+                }
+            } else {
+                lines.for_each(|line| {
+                    self.record_sent(&line);
+                });
+                to_gateway.write_all(&chunk.bytes).await?;
+            }
+        }
+    }
+
+    fn record_sent(&self, line: &Bytes) -> Forwarding {
+        self.log.borrow_mut().sent(line)
+    }
+
+    /// Passes on the gateway's messages until it closes the connection, but for responses with hidden ids. An error is
+    /// that of the client.
+    async fn receive(
+        &self,
+        reader: impl AsyncRead + Unpin,
+        output: &mut OutputStream,
+        mut hidden: BTreeSet<Box<[u8]>>,
+    ) -> io::Result<()> {
+        let mut reader = LineReader::new(reader, MAX_HELD_BYTES);
+        while let Ok(Some(chunk)) = reader.next().await {
+            if !chunk.bytes.ends_with(b"\n") && !reader.is_mid_line() {
+                // A message without its end is none.
+                break;
+            }
+            let (continuation, lines) = chunk.split();
+            if hidden.is_empty() {
+                lines.for_each(|line| drop(self.record_received(&line)));
+                output.write_all(&chunk.bytes).await?;
+            } else {
+                output.write_all(&continuation).await?;
+                for line in lines {
+                    if !self.record_received(&line).is_some_and(|id| hidden.remove(&id)) {
+                        output.write_all(&line).await?;
+                    }
+                }
+            }
+            output.flush().await?;
+        }
+        if reader.is_mid_line() {
+            output.write_all(b"\n").await?;
+        }
+        Ok(())
+    }
+
+    fn record_received(&self, line: &[u8]) -> Option<Box<[u8]>> {
+        self.log.borrow_mut().received(line)
+    }
+
+    /// Tells the client what was lost with a gateway, and connects to the next one: at once if the last one did not
+    /// shut down, or else when it is needed or started by someone else. Returns `None` if the client leaves.
+    async fn reconnect(
+        &self,
+        client: &mut ClientStreams,
+        pid: u32,
+        begun: Instant,
+    ) -> io::Result<Option<GatewayConnection>> {
+        let has_crashed = self.has_crashed(pid).await;
+        let reason =
+            if has_crashed { "it was killed or crashed" } else { "it was stopped, restarted or replaced" };
+        let n_lost = self.log.borrow().n_in_flight() as u64;
+        let lost = self.log.borrow_mut().lost(reason);
+        client.tell(&lost).await?;
+        let lost = if n_lost > 0 { format!("; {} lost", plural(n_lost, "request")) } else { String::new() };
+        write_stderr(&format!("The gateway (pid {pid}) has gone: {reason}{lost}"));
+        let n_short = if begun.elapsed() < MIN_LIFE { self.n_short_lives.get() + 1 } else { 0 };
+        self.n_short_lives.set(n_short);
+        if n_short > MAX_SHORT_LIVES {
+            self.reject_requests(client, "gateways exit right after their start").await?;
+        }
+        let mut is_wanted = n_short == 0 && has_crashed || self.log.borrow().is_handshaking();
+        loop {
+            if !is_wanted && !self.wait_for_need(client).await {
+                return Ok(None);
+            }
+            match self.connect(UntrustedFiles::Reject).await {
+                Ok(connection) => {
+                    let pid = connection.reply.pid;
+                    write_stderr(&format!(
+                        "The session continues on another gateway (pid {pid}); open toolboxes again"
+                    ));
+                    let changes = self.log.borrow().list_changes();
+                    client.tell(&changes).await?;
+                    return Ok(Some(connection));
+                }
+                Err(ConnectError::Failed(failure)) => {
+                    self.reject_requests(client, &failure.summary()).await?;
+                }
+                Err(ConnectError::Unshared(reason)) => self.reject_requests(client, &reason).await?,
+            }
+            is_wanted = false;
+        }
+    }
+
+    /// Returns `true` if a gateway did not shut down. The system closes the files of a killed process one by one.
+    async fn has_crashed(&self, pid: u32) -> bool {
+        let GatewayLocation { folder, request, .. } = &self.location;
+        for _ in 0..N_LOCK_CHECKS {
+            match LockEnd::of(folder, &request.identity, pid) {
+                LockEnd::Abandoned => return true,
+                LockEnd::GivenUp => return false,
+                LockEnd::Held => time::sleep(LOCK_INTERVAL).await,
+            }
+        }
+        false
+    }
+
+    /// Waits until the client sends a message or someone else starts a gateway. Returns `false` if the client leaves.
+    async fn wait_for_need(&self, client: &mut ClientStreams) -> bool {
+        let started = async {
+            while !matches!(self.location.try_lock(), Ok(LockAttempt::Held(_))) {
+                time::sleep(CHECK_INTERVAL).await;
+            }
+        };
+        tokio::select! {
+            has_arrived = client.input.arrived() => has_arrived,
+            () = started => true,
+            () = shutdown_signal() => false,
+        }
+    }
+
+    /// Answers the requests that have arrived with an error.
+    async fn reject_requests(&self, client: &mut ClientStreams, reason: &str) -> io::Result<()> {
+        write_stderr(&format!("No gateway can be started: {reason}"));
+        while let Some(chunk) = client.input.take() {
+            chunk.split().1.for_each(|line| {
+                self.record_sent(&line);
+            });
+        }
+        let failed = self.log.borrow_mut().failed(reason);
+        client.tell(&failed).await
+    }
+}
+
+impl ClientStreams {
+    /// Sends messages to the client.
+    async fn tell(&mut self, messages: &[Value]) -> io::Result<()> {
+        for message in messages {
+            self.output.write_all(format!("{message}\n").as_bytes()).await?;
+        }
+        self.output.flush().await
+    }
+}

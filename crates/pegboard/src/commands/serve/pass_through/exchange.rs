@@ -1,0 +1,333 @@
+//! Requests in flight between a client and its gateway, so that each is answered if the gateway goes away.
+
+use std::collections::{BTreeSet, HashMap};
+
+use axum::body::Bytes;
+use pegboard::json::{RawJson, scan};
+use serde_json::{Value, json};
+
+/// Start of every message of the gateway that has an id.
+const ID_PREFIX: &[u8] = br#"{"jsonrpc":"2.0","id":"#;
+/// Error code of a request that the gateway did not answer.
+const CONNECTION_LOST: i64 = -32_000;
+/// Notifications that tell a client to list everything again.
+const LIST_CHANGES: [&str; 3] = ["tools", "prompts", "resources"];
+/// Maximum number of requests and subscriptions that are remembered.
+const MAX_REMEMBERED: usize = 10_000;
+
+/// Messages of a session that matter if the gateway goes away.
+#[derive(Debug, Default)]
+pub(super) struct ExchangeLog {
+    /// Methods of the client's requests in flight, by id as written.
+    in_flight: HashMap<Box<[u8]>, Box<str>>,
+    /// Ids of the gateway's requests in flight.
+    asked: BTreeSet<Box<[u8]>>,
+    /// Ids of requests of a gateway that has gone, to which the client may still respond.
+    orphaned: BTreeSet<Box<[u8]>>,
+    /// The `initialize` request, once it was answered.
+    initialize: Option<SessionStart>,
+    /// The latest `logging/setLevel` request.
+    log_level: Option<Bytes>,
+    /// `resources/subscribe` requests by parameters.
+    subscriptions: HashMap<Box<[u8]>, Bytes>,
+}
+
+#[derive(Debug)]
+struct SessionStart {
+    line: Bytes,
+    id: Box<[u8]>,
+    is_answered: bool,
+    is_initialized: bool,
+}
+
+/// Treatment of a message of the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Forwarding {
+    /// The gateway gets it.
+    Send,
+    /// It responds to a gateway that has gone.
+    Drop,
+}
+
+/// Messages to a new gateway before all others.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct SessionReplay {
+    /// Lines of the client.
+    pub(super) lines: Vec<Bytes>,
+    /// Ids of those with responses that the client does not expect.
+    pub(super) hidden: BTreeSet<Box<[u8]>>,
+}
+
+impl ExchangeLog {
+    /// Records a line of the client.
+    pub(super) fn sent(&mut self, line: &Bytes) -> Forwarding {
+        // What is malformed is answered by the gateway without an id.
+        let Ok(message) = RawJson::parse(line.clone()) else { return Forwarding::Send };
+        if message.as_bytes().first() == Some(&b'[') {
+            message.items().for_each(|item| {
+                self.sent_message(&item, None);
+            });
+            return Forwarding::Send;
+        }
+        self.sent_message(&message, Some(line))
+    }
+
+    fn sent_message(&mut self, message: &RawJson, line: Option<&Bytes>) -> Forwarding {
+        let [id, method] = message.peek_all(["id", "method"]);
+        let method = method.and_then(scan::decode_string);
+        match (id, method) {
+            (Some(id), Some(method)) => {
+                if self.in_flight.len() < MAX_REMEMBERED {
+                    self.in_flight.insert(id.into(), method.as_ref().into());
+                }
+                if let Some(line) = line {
+                    self.remember(&method, id, message, line);
+                }
+            }
+            (Some(id), None) => {
+                let was_asked = self.asked.remove(id);
+                if self.orphaned.remove(id) && !was_asked {
+                    return Forwarding::Drop;
+                }
+            }
+            (None, Some(method)) if method == "notifications/initialized" => {
+                if let Some(start) = &mut self.initialize {
+                    start.is_initialized = true;
+                }
+            }
+            (None, Some(method)) if method == "notifications/cancelled" => {
+                // It may not be answered.
+                if let Some(id) = message.at(&["params", "requestId"]) {
+                    self.in_flight.remove(id.as_bytes());
+                }
+            }
+            (None, _) => {}
+        }
+        Forwarding::Send
+    }
+
+    /// Remembers the requests that make up the state of a session.
+    fn remember(&mut self, method: &str, id: &[u8], message: &RawJson, line: &Bytes) {
+        let params = || Box::from(message.get("params").as_ref().map(RawJson::as_bytes).unwrap_or_default());
+        match method {
+            "initialize" => {
+                let (line, id) = (line.clone(), id.into());
+                self.initialize = Some(SessionStart { line, id, is_answered: false, is_initialized: false });
+            }
+            "logging/setLevel" => self.log_level = Some(line.clone()),
+            "resources/subscribe" if self.subscriptions.len() < MAX_REMEMBERED => {
+                self.subscriptions.insert(params(), line.clone());
+            }
+            "resources/unsubscribe" => {
+                self.subscriptions.remove::<[u8]>(&params());
+            }
+            _ => {}
+        }
+    }
+
+    /// Records a line of the gateway, or the start of one. Returns the id if it is a response.
+    pub(super) fn received(&mut self, line: &[u8]) -> Option<Box<[u8]>> {
+        if line.first() == Some(&b'[') {
+            let items = scan::items(line).map(|item| self.received(&line[item]));
+            items.for_each(drop);
+            return None;
+        }
+        let rest = line.strip_prefix(ID_PREFIX)?;
+        let end = id_end(rest)?;
+        let (id, rest) = rest.split_at(end);
+        if rest.starts_with(br#","method""#) {
+            if self.asked.len() < MAX_REMEMBERED {
+                self.asked.insert(id.into());
+            }
+            return None;
+        }
+        self.in_flight.remove(id);
+        if let Some(start) = &mut self.initialize
+            && *start.id == *id
+        {
+            start.is_answered = true;
+        }
+        Some(id.into())
+    }
+
+    /// Returns `true` if the client waits for the handshake.
+    pub(super) fn is_handshaking(&self) -> bool {
+        self.initialize.as_ref().is_some_and(|start| !start.is_answered)
+    }
+
+    /// Returns `true` if the client may respond to requests of a gateway that has gone.
+    pub(super) fn has_orphans(&self) -> bool {
+        !self.orphaned.is_empty()
+    }
+
+    /// Number of the client's requests in flight.
+    pub(super) fn n_in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    /// Returns what the client is told when there is no gateway: an error for each request in flight.
+    pub(super) fn failed(&mut self, reason: &str) -> Vec<Value> {
+        self.initialize.take_if(|start| !start.is_answered);
+        self.lost(reason)
+    }
+
+    /// Returns what the client is told when the gateway has gone: an error for each request in flight, and that the
+    /// gateway's own requests are cancelled. A handshake in flight is repeated instead.
+    pub(super) fn lost(&mut self, reason: &str) -> Vec<Value> {
+        let handshake = self.initialize.as_ref().filter(|start| !start.is_answered);
+        let handshake = handshake.map(|start| start.id.clone());
+        let lost = self.in_flight.extract_if(|id, _| Some(id) != handshake.as_ref());
+        let mut messages: Vec<Value> = lost.map(|(id, method)| lost_request(&id, &method, reason)).collect();
+        for id in std::mem::take(&mut self.asked) {
+            let params = json!({"requestId": id_value(&id), "reason": "the gateway exited"});
+            messages.push(json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}));
+            if self.orphaned.len() < MAX_REMEMBERED {
+                self.orphaned.insert(id);
+            }
+        }
+        messages
+    }
+
+    /// Returns what is sent to a new gateway, so that it knows the session.
+    pub(super) fn replay(&self) -> SessionReplay {
+        let mut replay = SessionReplay::default();
+        let Some(start) = &self.initialize else { return replay };
+        replay.lines.push(start.line.clone());
+        if !start.is_answered {
+            return replay;
+        }
+        replay.hidden.insert(start.id.clone());
+        if start.is_initialized {
+            let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+            replay.lines.push(format!("{initialized}\n").into());
+        }
+        for (number, line) in self.log_level.iter().chain(self.subscriptions.values()).enumerate() {
+            // The client may use the id of the original for another request by now.
+            let id = RawJson::from(json!(format!("pegboard-replay-{number}")));
+            let Ok(message) = RawJson::parse(line.clone()) else { continue };
+            replay.hidden.insert(id.as_bytes().into());
+            replay.lines.push(format!("{}\n", message.with("id", &id).as_str()).into());
+        }
+        replay
+    }
+
+    /// Returns the notifications for a client with a session that continues on a new gateway.
+    pub(super) fn list_changes(&self) -> Vec<Value> {
+        let is_session = self.initialize.as_ref().is_some_and(|start| start.is_initialized);
+        let changes = LIST_CHANGES.iter().filter(|_| is_session);
+        changes
+            .map(|list| json!({"jsonrpc": "2.0", "method": format!("notifications/{list}/list_changed")}))
+            .collect()
+    }
+}
+
+/// Error for a request that the gateway did not answer.
+fn lost_request(id: &[u8], method: &str, reason: &str) -> Value {
+    let may_have_run = matches!(method, "tools/call" | "tasks/cancel" | "tasks/update");
+    let outcome = if may_have_run { "it may have run" } else { "it can be repeated" };
+    let message = format!("The gateway exited before it answered {method}: {outcome} ({reason})");
+    let data = json!({"kind": "transport_error", "mayHaveRun": may_have_run});
+    let error = json!({"code": CONNECTION_LOST, "message": message, "data": data});
+    json!({"jsonrpc": "2.0", "id": id_value(id), "error": error})
+}
+
+fn id_value(id: &[u8]) -> Value {
+    serde_json::from_slice(id).unwrap_or_default()
+}
+
+/// Returns the end of the id at the start of `bytes`; `None` if it is not complete.
+fn id_end(bytes: &[u8]) -> Option<usize> {
+    if bytes.first() != Some(&b'"') {
+        return bytes.iter().position(|byte| matches!(byte, b',' | b'}'));
+    }
+    let mut is_escaped = false;
+    let end = bytes[1..].iter().position(|byte| {
+        let is_end = *byte == b'"' && !is_escaped;
+        is_escaped = *byte == b'\\' && !is_escaped;
+        is_end
+    })?;
+    Some(end + 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(message: &Value) -> Bytes {
+        format!("{message}\n").into()
+    }
+
+    fn request(id: &Value, method: &str) -> Bytes {
+        // As some clients write it: the id comes last.
+        line(&json!({"jsonrpc": "2.0", "method": method, "params": {"uri": "a", "id": 0}, "id": id}))
+    }
+
+    fn texts(messages: &[Value]) -> String {
+        messages.iter().map(Value::to_string).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn requests_without_a_response_are_answered_and_say_whether_they_may_have_run() {
+        let mut log = ExchangeLog::default();
+        for (id, method) in [
+            (json!(1), "tools/call"),
+            (json!("a\"\\b"), "tools/call"),
+            (json!(2), "tools/list"),
+            (json!(3), "ping"),
+            (json!(4), "ping"),
+        ] {
+            assert_eq!(log.sent(&request(&id, method)), Forwarding::Send);
+        }
+        assert_eq!(
+            log.received(br#"{"jsonrpc":"2.0","id":1,"result":{"id":2}}"#),
+            Some(b"1".as_slice().into())
+        );
+        assert_eq!(log.received(br#"{"jsonrpc":"2.0","method":"notifications/progress","params":{}}"#), None);
+        assert_eq!(log.received(br#"[{"jsonrpc":"2.0","id":3,"result":{}}]"#), None);
+        let cancelled =
+            json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 4}});
+        log.sent(&line(&cancelled));
+        let mut lost = log.lost("it crashed");
+        lost.sort_by_key(|message| message["id"].to_string());
+        insta::assert_snapshot!(texts(&lost), @r#"
+        {"jsonrpc":"2.0","id":"a\"\\b","error":{"code":-32000,"message":"The gateway exited before it answered tools/call: it may have run (it crashed)","data":{"kind":"transport_error","mayHaveRun":true}}}
+        {"jsonrpc":"2.0","id":2,"error":{"code":-32000,"message":"The gateway exited before it answered tools/list: it can be repeated (it crashed)","data":{"kind":"transport_error","mayHaveRun":false}}}
+        "#);
+        assert_eq!((log.n_in_flight(), log.list_changes().len()), (0, 0));
+        assert_eq!(log.replay(), SessionReplay::default(), "a client without a session needs none");
+    }
+
+    #[test]
+    fn responses_to_a_gateway_that_has_gone_are_dropped() {
+        let mut log = ExchangeLog::default();
+        log.received(br#"{"jsonrpc":"2.0","id":1,"method":"elicitation/create","params":{}}"#);
+        insta::assert_snapshot!(texts(&log.lost("")), @r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1,"reason":"the gateway exited"}}"#);
+        let response = line(&json!({"jsonrpc": "2.0", "id": 1, "result": {}}));
+        assert_eq!([log.sent(&response), log.sent(&response)], [Forwarding::Drop, Forwarding::Send]);
+    }
+
+    #[test]
+    fn the_state_of_a_session_is_replayed() {
+        let mut log = ExchangeLog::default();
+        log.sent(&request(&json!(1), "initialize"));
+        assert_eq!((log.lost("").len(), log.is_handshaking()), (0, true));
+        assert_eq!((log.replay().lines.len(), log.replay().hidden.len()), (1, 0));
+        log.received(br#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
+        log.sent(&line(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})));
+        for method in ["logging/setLevel", "resources/subscribe"] {
+            log.sent(&request(&json!(7), method));
+        }
+        let replay = log.replay();
+        let methods: Vec<Value> = replay
+            .lines
+            .iter()
+            .map(|line| serde_json::from_slice::<Value>(line).unwrap()["method"].clone())
+            .collect();
+        let expected = ["initialize", "notifications/initialized", "logging/setLevel", "resources/subscribe"];
+        assert_eq!(methods, expected);
+        assert_eq!((replay.hidden.len(), log.list_changes().len()), (3, 3));
+        log.sent(&request(&json!(8), "resources/unsubscribe"));
+        assert_eq!(log.replay().lines.len(), 3);
+        assert_eq!(log.failed("").len(), 2, "all that is in flight");
+    }
+}
