@@ -196,28 +196,28 @@ pub enum Executed {
 }
 
 /// Lookup failure.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotFound {
     /// Unknown tool.
-    #[error("Unknown tool: {name}{}", suggestion(nearest))]
     Tool {
         /// Requested name.
         name: String,
         /// Similar names that exist.
         nearest: Vec<String>,
     },
+    /// A name that does not say which server's tool is meant.
+    Ambiguous {
+        /// Requested name.
+        name: String,
+        /// Names with a server: of servers that have the tool, and of those that have not listed their tools.
+        candidates: Vec<String>,
+    },
     /// Unknown agent.
-    #[error("unknown_subagent_tool: '{name}' is not registered in this session's agent registry")]
     Agent {
         /// Requested name.
         name: String,
     },
     /// Unknown toolbox.
-    #[error(
-        "Toolbox '{toolbox}' is not open: Toolbox '{toolbox}' not found. Available toolboxes: {}{}",
-        listed(available),
-        suggestion(&self.nearest())
-    )]
     Toolbox {
         /// Requested name.
         toolbox: String,
@@ -225,20 +225,11 @@ pub enum NotFound {
         available: Vec<String>,
     },
     /// The toolbox exists, but is not open.
-    #[error(
-        "Toolbox '{toolbox}' is not open. Call open_toolbox with {{\"toolbox\": {}}} first",
-        quoted(toolbox)
-    )]
     NotOpen {
         /// Name of the toolbox.
         toolbox: String,
     },
     /// Unknown server in a toolbox.
-    #[error(
-        "Server '{server}' not found in toolbox '{toolbox}'. Available servers: {}{}",
-        listed(available),
-        suggestion(&self.nearest())
-    )]
     Server {
         /// Requested name.
         server: String,
@@ -248,7 +239,6 @@ pub enum NotFound {
         available: Vec<String>,
     },
     /// Unknown tool of a server.
-    #[error("Tool '{name}' not found in server '{server}' (toolbox '{toolbox}'){}", suggestion(nearest))]
     ToolOfServer {
         /// Requested name.
         name: String,
@@ -261,8 +251,58 @@ pub enum NotFound {
     },
 }
 
+/// Shows the message and the suggestions.
+impl fmt::Display for NotFound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message())?;
+        match (self, &self.nearest()[..]) {
+            (_, []) => Ok(()),
+            (Self::Ambiguous { .. }, [one]) => write!(f, "; if so, it is '{one}'"),
+            (Self::Ambiguous { .. }, several) => write!(f, "; call one of: {}", several.join(", ")),
+            (_, [one]) => write!(f, ". Did you mean '{one}'?"),
+            (_, several) => write!(f, ". Did you mean one of: {}?", several.join(", ")),
+        }
+    }
+}
+
+impl std::error::Error for NotFound {}
+
 impl NotFound {
-    /// Returns the names that exist and are similar to the requested one, best first.
+    /// Returns the message without suggestions.
+    pub fn message(&self) -> String {
+        match self {
+            Self::Tool { name, .. } => format!("Unknown tool: {name}"),
+            Self::Ambiguous { name, candidates } => match candidates.as_slice() {
+                [_] => format!("Unknown tool: {name}. A server that has not listed its tools may have it"),
+                _ => format!("Ambiguous tool: {name}. Several servers have it or may have it"),
+            },
+            Self::Agent { name } => {
+                format!("unknown_subagent_tool: '{name}' is not registered in this session's agent registry")
+            }
+            Self::Toolbox { toolbox, available } => {
+                let available = listed(available);
+                format!(
+                    "Toolbox '{toolbox}' is not open: Toolbox '{toolbox}' not found. Available toolboxes: {available}"
+                )
+            }
+            Self::NotOpen { toolbox } => {
+                let quoted = serde_json::Value::from(toolbox.as_str());
+                format!(
+                    "Toolbox '{toolbox}' is not open. Call open_toolbox with {{\"toolbox\": {quoted}}} first"
+                )
+            }
+            Self::Server { server, toolbox, available } => {
+                let available = listed(available);
+                format!("Server '{server}' not found in toolbox '{toolbox}'. Available servers: {available}")
+            }
+            Self::ToolOfServer { name, server, toolbox, .. } => {
+                format!("Tool '{name}' not found in server '{server}' (toolbox '{toolbox}')")
+            }
+        }
+    }
+
+    /// Returns the suggested names, best first: those that exist and are similar to the requested one, or those
+    /// that an ambiguous name may mean.
     pub fn nearest(&self) -> Vec<String> {
         let among = |name: &str, available: &[String]| -> Vec<String> {
             let available = available.iter().map(String::as_str);
@@ -270,6 +310,7 @@ impl NotFound {
         };
         match self {
             Self::Tool { nearest, .. } | Self::ToolOfServer { nearest, .. } => nearest.clone(),
+            Self::Ambiguous { candidates, .. } => candidates.clone(),
             Self::Toolbox { toolbox, available } => among(toolbox, available),
             Self::Server { server, available, .. } => among(server, available),
             Self::Agent { .. } | Self::NotOpen { .. } => Vec::new(),
@@ -278,7 +319,9 @@ impl NotFound {
 
     fn kind(&self) -> ErrorKind {
         match self {
-            Self::Tool { .. } | Self::Agent { .. } | Self::ToolOfServer { .. } => ErrorKind::UnknownTool,
+            Self::Tool { .. } | Self::Ambiguous { .. } | Self::Agent { .. } | Self::ToolOfServer { .. } => {
+                ErrorKind::UnknownTool
+            }
             Self::Toolbox { .. } | Self::NotOpen { .. } => ErrorKind::UnknownToolbox,
             Self::Server { .. } => ErrorKind::UnknownServer,
         }
@@ -287,18 +330,6 @@ impl NotFound {
 
 fn listed(names: &[String]) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
-}
-
-fn quoted(name: &str) -> String {
-    serde_json::Value::from(name).to_string()
-}
-
-fn suggestion(nearest: &[String]) -> String {
-    match nearest {
-        [] => String::new(),
-        [one] => format!(". Did you mean '{one}'?"),
-        several => format!(". Did you mean one of: {}?", several.join(", ")),
-    }
 }
 
 fn masked(violations: &[Violation]) -> String {

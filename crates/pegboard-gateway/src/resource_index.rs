@@ -18,6 +18,8 @@ use crate::server_subscribers::SubscribedResource;
 /// URI prefix of a resource that another server may have too; followed by the server's label, `/` and the
 /// original URI. No server can list such a URI as its own.
 const QUALIFIED_PREFIX: &str = "pegboard://";
+/// Maximum number of qualified URIs in a refusal.
+const MAX_CANDIDATES: usize = 16;
 
 /// URI scheme of views (MCP Apps). Hosts accept no other, so that a qualified URI keeps it.
 pub(crate) const VIEW_SCHEME: &str = "ui://";
@@ -54,8 +56,15 @@ struct IndexedServer {
     templates: Vec<String>,
     /// `false` if the server is known to have no resources.
     may_have_resources: bool,
-    /// `true` if its prompts are known.
-    has_prompt_list: bool,
+    /// `true` if its prompts and resources are known.
+    is_known: bool,
+}
+
+impl IndexedServer {
+    /// Returns `true` if the server may list resources that are not known.
+    fn may_list_more(&self) -> bool {
+        self.may_have_resources && !self.is_known
+    }
 }
 
 /// Result of looking up a resource.
@@ -161,12 +170,13 @@ impl ResourceIndex {
             let ResourceIndex { resources, templates, servers, by_uri, .. } = &mut index;
             let qualified = |upstream_name: &str| qualified_uri(label, upstream_name);
             resources.add(&server, &listing.offer.resources, "uri", |uri| {
-                if claimants(servers, by_uri, uri).len() == 1 { uri.to_owned() } else { qualified(uri) }
+                if candidates(servers, by_uri, uri).len() == 1 { uri.to_owned() } else { qualified(uri) }
             });
             templates.add(&server, &listing.offer.templates, "uriTemplate", |template| {
-                let has_it = |server: &&IndexedServer| server.templates.iter().any(|other| other == template);
-                let is_plain =
-                    servers.values().filter(has_it).count() == 1 && parse_qualified(template).is_none();
+                let may_have = |other: &&IndexedServer| {
+                    other.may_list_more() || other.templates.iter().any(|other| other == template)
+                };
+                let is_plain = servers.values().filter(may_have).count() == 1 && is_claim(template);
                 if is_plain { template.to_owned() } else { qualified(template) }
             });
         }
@@ -199,7 +209,7 @@ impl ResourceIndex {
                 templates: templates.collect(),
                 may_have_resources: listing.kind == ToolKind::Mcp
                     && (!is_known || !offer.resources.is_empty() || !offer.templates.is_empty()),
-                has_prompt_list: is_known,
+                is_known,
             };
             self.servers.insert((*label).to_owned(), server);
             let uris: BTreeSet<String> =
@@ -258,7 +268,7 @@ impl ResourceIndex {
             let is_owner = |server: &&IndexedServer| {
                 server.id.toolbox == listing.toolbox && server.id.server == listing.server
             };
-            let server = self.servers.values().find(is_owner).filter(|server| !server.has_prompt_list)?;
+            let server = self.servers.values().find(is_owner).filter(|server| !server.is_known)?;
             Some(ItemLocation { server: server.id.clone(), upstream_name: upstream_name.to_owned() })
         })
     }
@@ -269,7 +279,8 @@ impl ResourceIndex {
     }
 
     /// Returns the server of a resource: the one that a qualified URI names, or else the only one that lists
-    /// the URI or a template for it, or else the only one that can have resources, because not all are listed.
+    /// the URI or a template for it while no other may list it, or else the only one that can have resources,
+    /// because not all are listed.
     pub(crate) fn find_resource(&self, uri: &str) -> ResourceLookup {
         if let Some((label, upstream_name)) = parse_qualified(uri) {
             return match self.servers.get(label) {
@@ -279,22 +290,31 @@ impl ResourceIndex {
                 None => ResourceLookup::Missing,
             };
         }
-        let mut servers = claimants(&self.servers, &self.by_uri, uri);
-        if servers.is_empty() {
+        let mut candidates = candidates(&self.servers, &self.by_uri, uri);
+        if candidates.iter().all(|at| !self.claims(*at, uri)) {
+            // Servers also have resources that they do not list.
             let may_have = |at: &usize| self.servers[*at].may_have_resources;
-            servers = (0..self.servers.len()).filter(may_have).collect();
-            if servers.len() > 1 {
+            let n_unknown = candidates.len();
+            candidates = (0..self.servers.len()).filter(may_have).collect();
+            if n_unknown == 0 && candidates.len() > 1 {
                 return ResourceLookup::Missing;
             }
         }
-        match servers[..] {
+        match candidates[..] {
             [] => ResourceLookup::Missing,
             [at] => ResourceLookup::Found(ItemLocation {
                 server: self.servers[at].id.clone(),
                 upstream_name: uri.to_owned(),
             }),
-            _ => ResourceLookup::Ambiguous(servers.iter().map(|at| self.qualified(*at, uri)).collect()),
+            _ => {
+                let candidates = candidates.iter().take(MAX_CANDIDATES);
+                ResourceLookup::Ambiguous(candidates.map(|at| self.qualified(*at, uri)).collect())
+            }
         }
+    }
+
+    fn claims(&self, server: usize, uri: &str) -> bool {
+        claims(&self.servers[server], server, &self.by_uri, uri)
     }
 
     fn qualified(&self, server: usize, uri: &str) -> String {
@@ -313,6 +333,13 @@ impl ResourceIndex {
         (is_same(&self.prompts, &other.prompts), resources)
     }
 
+    /// Returns both URIs of a resource of a server, plain and qualified.
+    pub(crate) fn both_uris(&self, server: &ServerId, upstream_name: &str) -> [String; 2] {
+        let at = self.servers.values().position(|other| other.id == *server);
+        let qualified = at.map_or_else(|| upstream_name.to_owned(), |at| self.qualified(at, upstream_name));
+        [upstream_name.to_owned(), qualified]
+    }
+
     /// Returns the URI that clients see for a resource of a server.
     pub(crate) fn public_uri(&self, server: &ServerId, upstream_name: &str) -> String {
         let at = self.servers.values().position(|other| other.id == *server);
@@ -324,9 +351,10 @@ impl ResourceIndex {
     }
 }
 
-/// Returns the positions of the servers that list a resource or a template for it. A qualified URI belongs to
-/// the server that it names, and listing it is no claim.
-fn claimants(
+/// Returns the positions of the servers that list a resource or a template for it, and of those that may list it
+/// because their listing is not known. A qualified URI belongs to the server that it names, and listing it is no
+/// claim.
+fn candidates(
     servers: &IndexMap<String, IndexedServer>,
     by_uri: &HashMap<String, Vec<usize>>,
     uri: &str,
@@ -334,13 +362,27 @@ fn claimants(
     if parse_qualified(uri).is_some() {
         return Vec::new();
     }
-    let listing = by_uri.get(uri).map_or(&[][..], Vec::as_slice);
-    let claims = |(at, server): (usize, &IndexedServer)| {
-        let has_it =
-            listing.contains(&at) || server.templates.iter().any(|template| matches_template(template, uri));
-        has_it.then_some(at)
+    let is_candidate = |(at, server): (usize, &IndexedServer)| {
+        (server.may_list_more() || claims(server, at, by_uri, uri)).then_some(at)
     };
-    servers.values().enumerate().filter_map(claims).collect()
+    servers.values().enumerate().filter_map(is_candidate).collect()
+}
+
+/// Returns `true` if a server lists a resource, or a template for it.
+fn claims(server: &IndexedServer, at: usize, by_uri: &HashMap<String, Vec<usize>>, uri: &str) -> bool {
+    let is_match = |template: &String| is_claim(template) && matches_template(template, uri);
+    by_uri.get(uri).is_some_and(|listing| listing.contains(&at)) || server.templates.iter().any(is_match)
+}
+
+/// Returns `true` if a template can claim URIs: it has a scheme of its own, and not that of qualified URIs. Any other
+/// would claim the resources of all servers.
+fn is_claim(template: &str) -> bool {
+    let fixed = template.split('{').next().unwrap_or_default();
+    let is_scheme = |scheme: &str| {
+        scheme.starts_with(|first: char| first.is_ascii_alphabetic())
+            && scheme.chars().all(|each| each.is_ascii_alphanumeric() || "+.-".contains(each))
+    };
+    fixed.split_once(':').is_some_and(|(scheme, _)| is_scheme(scheme)) && parse_qualified(template).is_none()
 }
 
 /// Names the view of a tool in the `_meta` of its result, for clients that have called it through another tool and so

@@ -213,19 +213,22 @@ impl ResourceService {
         let _ = time::timeout(WATCH_TIMEOUT, subscribing).await;
     }
 
-    /// Sets the log level of a session. Servers get the most verbose level of all sessions; each session gets the
-    /// messages of its own level.
+    /// Sets the log level of a session. A server gets the most verbose level of all sessions that can see it; each
+    /// session gets the messages of its own level.
     pub(crate) fn set_log_level(&self, session: &ClientSessionId, level: LogLevel) {
-        self.send_log_level(self.subscribers.set_log_level(session, level));
+        self.subscribers.set_log_level(session, &self.profile, level);
+        self.send_log_levels();
     }
 
-    /// Sets the log level of all servers. Servers that are not running get it at startup.
-    fn send_log_level(&self, level: LogLevel) {
+    /// Sets the log levels of the servers that the sessions of this profile can see. Servers that are not running
+    /// get theirs at startup.
+    fn send_log_levels(&self) {
         let snapshot = self.profile.runtime.catalogue();
         let caller = self.profile.anonymous_caller();
         for (listing, _) in snapshot.listings() {
             if listing.offer.features.logging && self.profile.has_toolbox(&listing.toolbox) {
                 let server = ServerId { toolbox: listing.toolbox.clone(), server: listing.server.clone() };
+                let level = self.subscribers.log_level(&listing.toolbox);
                 let params = RawJson::empty_object().with("level", &RawJson::of(&level));
                 let request = ProviderRequest { method: ProviderMethod::SetLogLevel, params };
                 // Fire and forget; the request has its own timeout.
@@ -243,8 +246,8 @@ impl ResourceService {
             // Fire and forget; the request has its own timeout.
             tokio::spawn(self.profile.anonymous_caller().request(&server, request, CallContext::default()));
         }
-        if let Some(level) = self.subscribers.remove_log_level(session) {
-            self.send_log_level(level);
+        if self.subscribers.remove_log_level(session) {
+            self.send_log_levels();
         }
     }
 
@@ -274,8 +277,10 @@ impl ResourceService {
                     Ok(ServerUpdate { from, update: ProviderUpdate::Resource(params) }) if self.profile.has_toolbox(&from.toolbox) => {
                         let upstream_uri = params.get("uri").and_then(|uri| uri.read::<String>().ok());
                         if let Some(upstream_uri) = upstream_uri {
-                            let uri = index.public_uri(&from, &upstream_uri);
-                            let _ = changes.send(ServiceChange::Resource { uri, params: Some(params) });
+                            for uri in self.updated_uris(&index, from, upstream_uri) {
+                                let params = Some(params.clone());
+                                let _ = changes.send(ServiceChange::Resource { uri, params });
+                            }
                         }
                     }
                     Ok(ServerUpdate { from, update: ProviderUpdate::Log(line) }) if self.profile.has_toolbox(&from.toolbox) => {
@@ -295,6 +300,22 @@ impl ResourceService {
     }
 }
 
+impl ResourceService {
+    /// Returns the URIs under which sessions may have subscribed to a resource. A plain URI stays subscribed when
+    /// another server comes to have it, too.
+    fn updated_uris(
+        &self,
+        index: &ResourceIndex,
+        server: ServerId,
+        uri: String,
+    ) -> impl Iterator<Item = String> {
+        let public = index.public_uri(&server, &uri);
+        let both = index.both_uris(&server, &uri);
+        let is_subscribed = self.subscribers.is_subscribed(&SubscribedResource { server, uri });
+        both.into_iter().filter(move |uri| is_subscribed || *uri == public)
+    }
+}
+
 fn not_found(uri: &str, revision: Revision) -> RpcError {
     let code = if revision.is_stateless() { code::INVALID_PARAMS } else { code::RESOURCE_NOT_FOUND };
     RpcError::new(code, "Resource not found").with_data(json!({"uri": uri}))
@@ -303,7 +324,8 @@ fn not_found(uri: &str, revision: Revision) -> RpcError {
 /// Several servers may have the resource, and a guess could reach the wrong one.
 fn ambiguous(uri: &str, uris: &[String], revision: Revision) -> RpcError {
     let code = if revision.is_stateless() { code::INVALID_PARAMS } else { code::RESOURCE_NOT_FOUND };
-    let message = format!("Several servers have this resource; use one of: {}", uris.join(", "));
+    let message =
+        format!("Several servers have this resource or may have it; use one of: {}", uris.join(", "));
     RpcError::new(code, message).with_data(json!({"uri": uri, "candidates": uris}))
 }
 

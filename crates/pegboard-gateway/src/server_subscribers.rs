@@ -2,11 +2,15 @@
 //! one that ends or changes its mind must not change what the others get.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
+use pegboard_core::id::ToolboxName;
 use pegboard_runtime::requests::ServerId;
 use pegboard_wire::era::LogLevel;
 use pegboard_wire::server::ClientSessionId;
+
+use crate::profile::ActiveProfile;
 
 /// Log level of sessions that have asked for none.
 const DEFAULT_LOG_LEVEL: LogLevel = LogLevel::Info;
@@ -15,7 +19,7 @@ const DEFAULT_LOG_LEVEL: LogLevel = LogLevel::Info;
 #[derive(Default)]
 pub(crate) struct ServerSubscribers {
     resources: Mutex<HashMap<SubscribedResource, HashSet<ClientSessionId>>>,
-    log_levels: Mutex<HashMap<ClientSessionId, LogLevel>>,
+    log_levels: Mutex<HashMap<ClientSessionId, (Arc<ActiveProfile>, LogLevel)>>,
 }
 
 /// A resource at its server.
@@ -30,6 +34,11 @@ impl ServerSubscribers {
     /// Adds a subscription; returns `true` if the session did not have it.
     pub(crate) fn subscribe(&self, resource: &SubscribedResource, session: &ClientSessionId) -> bool {
         self.resources.lock().entry(resource.clone()).or_default().insert(session.clone())
+    }
+
+    /// Returns `true` if a session is subscribed to a resource.
+    pub(crate) fn is_subscribed(&self, resource: &SubscribedResource) -> bool {
+        self.resources.lock().contains_key(resource)
     }
 
     /// Removes a subscription; returns `true` if it was the last one for the resource.
@@ -55,22 +64,26 @@ impl ServerSubscribers {
         orphaned
     }
 
-    /// Sets the log level of a session; returns the level that servers need for all sessions.
-    pub(crate) fn set_log_level(&self, session: &ClientSessionId, level: LogLevel) -> LogLevel {
-        let mut levels = self.log_levels.lock();
-        levels.insert(session.clone(), level);
-        most_verbose(&levels)
+    /// Sets the log level of a session of a profile.
+    pub(crate) fn set_log_level(
+        &self,
+        session: &ClientSessionId,
+        profile: &Arc<ActiveProfile>,
+        level: LogLevel,
+    ) {
+        self.log_levels.lock().insert(session.clone(), (Arc::clone(profile), level));
     }
 
-    /// Removes the log level of a session; returns the level that servers need for the others, unless the session
-    /// never asked for one.
-    pub(crate) fn remove_log_level(&self, session: &ClientSessionId) -> Option<LogLevel> {
-        let mut levels = self.log_levels.lock();
-        levels.remove(session).map(|_| most_verbose(&levels))
+    /// Removes the log level of a session; returns `false` if the session never asked for one.
+    pub(crate) fn remove_log_level(&self, session: &ClientSessionId) -> bool {
+        self.log_levels.lock().remove(session).is_some()
     }
-}
 
-/// Returns the most verbose level. Sessions that have asked for none get the default.
-fn most_verbose(levels: &HashMap<ClientSessionId, LogLevel>) -> LogLevel {
-    levels.values().copied().fold(DEFAULT_LOG_LEVEL, LogLevel::min)
+    /// Returns the log level that the servers of a toolbox need: the most verbose one of all sessions that can see
+    /// the toolbox. Sessions that have asked for none get the default.
+    pub(crate) fn log_level(&self, toolbox: &ToolboxName) -> LogLevel {
+        let levels = self.log_levels.lock();
+        let levels = levels.values().filter(|(profile, _)| profile.has_toolbox(toolbox));
+        levels.map(|(_, level)| *level).fold(DEFAULT_LOG_LEVEL, LogLevel::min)
+    }
 }

@@ -158,7 +158,7 @@ impl From<CallError> for ApiProblem {
         let body = &mut problem.response.error;
         match &error {
             CallError::NotFound(missing) => {
-                body.message = message_without_suggestions(missing);
+                body.message = missing.message();
                 body.hint = suggestion(missing);
             }
             CallError::InvalidParameters { .. } | CallError::OutputInvalid { .. } => {
@@ -205,22 +205,15 @@ fn status(kind: ErrorKind) -> StatusCode {
     }
 }
 
-/// Returns the message without its suggestions, which go into `hint`.
-fn message_without_suggestions(missing: &NotFound) -> String {
-    let text = missing.to_string();
-    match text.rsplit_once(". Did you mean ").filter(|_| !missing.nearest().is_empty()) {
-        Some((message, _)) => message.to_owned(),
-        None => text,
-    }
-}
-
-/// Returns a "did you mean" hint.
+/// Returns the hint with the suggested names.
 fn suggestion(missing: &NotFound) -> Option<String> {
-    match &missing.nearest()[..] {
-        [] => None,
-        [one] => Some(format!("did you mean {one}?")),
-        several => Some(format!("did you mean one of: {}?", several.join(", "))),
-    }
+    let names = missing.nearest();
+    Some(match (missing, &names[..]) {
+        (_, []) => return None,
+        (NotFound::Ambiguous { .. }, names) => format!("name the server: {}", names.join(", ")),
+        (_, [one]) => format!("did you mean {one}?"),
+        (_, several) => format!("did you mean one of: {}?", several.join(", ")),
+    })
 }
 
 /// Returns the JSON path at the start of a violation.

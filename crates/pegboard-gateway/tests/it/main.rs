@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a panic is a test failure")]
 
 mod fixture;
+mod recording_server;
 
 mod agents;
 mod api;

@@ -1,105 +1,46 @@
 //! Prompts and resources of several servers in one profile.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use futures_util::future::{BoxFuture, FutureExt, ready};
-use pegboard_core::call::CallContext;
 use pegboard_core::error::{CallError, ProtocolError, ToolError};
-use pegboard_core::provider::{
-    LocalProvider, Provider, ProviderRequest, ProviderUpdate, ServerFeatures, ServerOffering, ServerState,
-    ToolKind,
-};
+use pegboard_core::provider::{Provider, ProviderUpdate, ServerFeatures, ServerOffering};
 use pegboard_json::RawJson;
 use pegboard_runtime::Runtime;
 use pegboard_wire::RequestError;
 use pegboard_wire::client::{Era, McpClient, RequestOptions};
 use serde_json::{Value, json};
-use tokio::sync::{broadcast, watch};
 
-use crate::fixture::{ERAS, call, connect, echo_tool, gateway, wait_until};
+use crate::fixture::{ERAS, LazyServer, call, connect, echo_tool, gateway, wait_until};
+use crate::recording_server::RecordingServer;
 
-/// A server with prompts and resources that records its requests.
-#[derive(Clone)]
-struct ResourceServer {
-    name: &'static str,
-    local: Arc<LocalProvider>,
-    requests: Arc<Mutex<Vec<String>>>,
-    updates: broadcast::Sender<ProviderUpdate>,
-}
-
-impl ResourceServer {
-    fn new(name: &'static str, resources: &[&str], templates: &[&str]) -> Self {
-        let offer = ServerOffering {
-            prompts: vec![json!({"name": "greet", "description": "Says hello"}).into()],
-            resources: resources.iter().map(|uri| json!({"uri": uri, "name": uri}).into()).collect(),
-            templates: templates.iter().map(|uri| json!({"uriTemplate": uri, "name": uri}).into()).collect(),
-            ..ServerOffering::default()
-        };
-        Self {
-            name,
-            local: Arc::new(LocalProvider::from_offering(offer).of_kind(ToolKind::Mcp)),
-            requests: Arc::default(),
-            updates: broadcast::Sender::new(8),
-        }
-    }
-
-    fn take_requests(&self) -> Vec<String> {
-        std::mem::take(&mut self.requests.lock().unwrap())
-    }
-}
-
-impl Provider for ResourceServer {
-    fn kind(&self) -> ToolKind {
-        self.local.kind()
-    }
-
-    fn offering(&self) -> watch::Receiver<Arc<ServerOffering>> {
-        self.local.offering()
-    }
-
-    fn state(&self) -> watch::Receiver<ServerState> {
-        self.local.state()
-    }
-
-    fn open(&self) -> BoxFuture<'_, Result<(), CallError>> {
-        self.local.open()
-    }
-
-    fn request<'a>(
-        &'a self,
-        request: &'a ProviderRequest,
-        _context: &'a CallContext,
-    ) -> BoxFuture<'a, Result<RawJson, CallError>> {
-        let ProviderRequest { method, params } = request;
-        self.requests.lock().unwrap().push(format!("{} {}", method.as_str(), params.as_str()));
-        let is_secret = params.get("uri").is_some_and(|uri| uri.as_str().contains("secret"));
-        let is_missing = params.get("uri").is_some_and(|uri| uri.as_str().contains("missing"));
-        let answer = if is_missing {
+/// A server with prompts and resources.
+fn resource_server(name: &'static str, resources: &[&str], templates: &[&str]) -> RecordingServer {
+    let offer = ServerOffering {
+        prompts: vec![json!({"name": "greet", "description": "Says hello"}).into()],
+        resources: resources.iter().map(|uri| json!({"uri": uri, "name": uri}).into()).collect(),
+        templates: templates.iter().map(|uri| json!({"uriTemplate": uri, "name": uri}).into()).collect(),
+        ..ServerOffering::default()
+    };
+    RecordingServer::new(offer, move |request| {
+        let is_secret = request.params.get("uri").is_some_and(|uri| uri.as_str().contains("secret"));
+        let is_missing = request.params.get("uri").is_some_and(|uri| uri.as_str().contains("missing"));
+        if is_missing {
             // As a stateless server refuses it.
             let data = Some(RawJson::from(json!({"uri": "file:///missing"})));
             let refused = ProtocolError { code: -32_602, message: "not found".to_owned(), data };
-            Err(CallError::Failed(ToolError::new("not found").with_protocol_error(refused)))
-        } else if is_secret && self.name != "b" {
+            return Err(CallError::Failed(ToolError::new("not found").with_protocol_error(refused)));
+        }
+        if is_secret && name != "b" {
             let refused = ProtocolError { code: -32_002, message: "no such thing".to_owned(), data: None };
-            Err(CallError::Failed(ToolError::new("no such thing").with_protocol_error(refused)))
-        } else {
-            Ok(json!({"from": self.name}).into())
-        };
-        ready(answer).boxed()
-    }
-
-    fn updates(&self) -> broadcast::Receiver<ProviderUpdate> {
-        self.updates.subscribe()
-    }
-
-    fn shut_down(&self) -> BoxFuture<'_, ()> {
-        self.local.shut_down()
-    }
+            return Err(CallError::Failed(ToolError::new("no such thing").with_protocol_error(refused)));
+        }
+        Ok(json!({"from": name}).into())
+    })
 }
 
-async fn two_servers() -> (ResourceServer, ResourceServer, Runtime) {
-    let a = ResourceServer::new("a", &["file:///shared", "file:///a"], &["db://{table}/{row}"]);
-    let b = ResourceServer::new("b", &["file:///shared"], &["note://{+path}"]);
+async fn two_servers() -> (RecordingServer, RecordingServer, Runtime) {
+    let a = resource_server("a", &["file:///shared", "file:///a"], &["db://{table}/{row}"]);
+    let b = resource_server("b", &["file:///shared"], &["note://{+path}"]);
     let builder = Runtime::builder().toolbox("t", "").provide("a", a.clone()).provide("b", b.clone());
     (a, b, builder.start().await.unwrap())
 }
@@ -137,7 +78,7 @@ async fn all_items_are_listed_under_unique_names() {
 
 #[tokio::test]
 async fn each_session_lists_the_items_of_its_open_toolboxes() {
-    let (a, b) = (ResourceServer::new("a", &[], &[]), ResourceServer::new("b", &[], &[]));
+    let (a, b) = (resource_server("a", &[], &[]), resource_server("b", &[], &[]));
     let builder = Runtime::builder().toolbox("t", "").provide("a", a).toolbox("u", "").provide("b", b);
     let runtime = builder.start().await.unwrap();
     let gateway = gateway(&runtime, json!({}));
@@ -160,7 +101,7 @@ async fn each_session_lists_the_items_of_its_open_toolboxes() {
 #[tokio::test(start_paused = true)]
 async fn a_listing_completed_just_now_is_listed_in_full() {
     for era in ERAS {
-        let server = ResourceServer::new("a", &[], &[]);
+        let server = resource_server("a", &[], &[]);
         let whole = ServerOffering::clone(&server.offering().borrow());
         let builder = Runtime::builder().toolbox("t", "").provide("a", server.clone());
         let runtime = builder.start().await.unwrap();
@@ -238,7 +179,18 @@ async fn a_resource_is_never_read_from_a_server_that_does_not_own_it() {
         (vec!["doc://a"], vec![], vec![], vec![], "doc://a", Ok("good")),
         (vec!["doc://a"], vec![], vec!["doc://a"], vec![], "doc://a", Err("Several servers")),
         (vec!["doc://a"], vec![], vec![], vec!["doc://{x}"], "doc://a", Err("Several servers")),
-        (vec!["doc://a"], vec![], vec![], vec!["{+all}"], "doc://a", Err("Several servers")),
+        // A template without a scheme claims nothing.
+        (vec!["doc://a"], vec![], vec![], vec!["{+all}"], "doc://a", Ok("good")),
+        (vec!["doc://a"], vec![], vec![], vec!["{+all}"], "doc://unlisted", Err("Resource not found")),
+        (
+            vec!["doc://a"],
+            vec![],
+            vec![],
+            vec!["{scheme}://{+x}"],
+            "doc://unlisted",
+            Err("Resource not found"),
+        ),
+        (vec!["doc://a"], vec![], vec![], vec!["{+all}"], "pegboard://evil/doc://a", Ok("evil")),
         (vec![], vec!["doc://{x}"], vec!["doc://a"], vec![], "doc://a", Err("Several servers")),
         (vec![], vec!["doc://{x}"], vec![], vec!["doc://{+x}"], "doc://a", Err("Several servers")),
         (vec![], vec!["doc://{x}"], vec!["other://a"], vec![], "doc://a", Ok("good")),
@@ -251,8 +203,8 @@ async fn a_resource_is_never_read_from_a_server_that_does_not_own_it() {
     ];
     for era in ERAS {
         for (resources, templates, stolen, patterns, uri, expected) in &cases {
-            let good = ResourceServer::new("good", resources, templates);
-            let evil = ResourceServer::new("evil", stolen, patterns);
+            let good = resource_server("good", resources, templates);
+            let evil = resource_server("evil", stolen, patterns);
             let builder = Runtime::builder().toolbox("t", "").provide("evil", evil.clone());
             let runtime = builder.provide("good", good.clone()).start().await.unwrap();
             let (client, _) = connect(&gateway(&runtime, json!({})), Some("flat"), era).await;
@@ -266,7 +218,7 @@ async fn a_resource_is_never_read_from_a_server_that_does_not_own_it() {
                     (Err(error), Err(expected)) => assert!(error.contains(expected), "{uri}: {error}"),
                     _ => panic!("{method} {uri}: {answer:?}, not {expected:?}"),
                 }
-                let asked = |server: &ResourceServer| !server.take_requests().is_empty();
+                let asked = |server: &RecordingServer| !server.take_requests().is_empty();
                 let asked = (asked(&good), asked(&evil));
                 assert_eq!(asked, (*expected == Ok("good"), *expected == Ok("evil")), "{method} {uri}");
             }
@@ -281,9 +233,43 @@ async fn a_resource_is_never_read_from_a_server_that_does_not_own_it() {
 }
 
 #[tokio::test]
+async fn a_uri_is_no_server_s_own_while_another_may_list_it() {
+    let both = "Several servers have this resource or may have it; use one of: pegboard://evil/doc://a, pegboard://good/doc://a";
+    // The answer of the unknown server.
+    let asked = "resources/read is not supported by this server";
+    let cases: [(&[&str], &[&str]); 4] =
+        [(&["doc://a"], &[]), (&[], &["doc://{x}"]), (&[], &["{+x}"]), (&[], &[])];
+    for era in ERAS {
+        for (resources, templates) in cases {
+            let evil = resource_server("evil", resources, templates);
+            let builder = Runtime::builder().toolbox("t", "").provide("evil", evil.clone());
+            let good = LazyServer::broken("spawn good ENOENT");
+            let runtime = builder.provide("good", good).start().await.unwrap();
+            let (client, _) = connect(&gateway(&runtime, json!({})), Some("flat"), era).await;
+            let read = async |uri: &str| ask(&client, "resources/read", json!({"uri": uri})).await;
+            let refused = read("doc://a").await.unwrap_err();
+            let has_resources = !resources.is_empty() || !templates.is_empty();
+            // Without any, only the unknown server can have it.
+            let expected = if has_resources { both } else { asked };
+            assert!(refused.contains(expected), "{resources:?} {templates:?}: {refused}");
+            assert_eq!(evil.take_requests(), [""; 0]);
+            let own = read("pegboard://evil/doc://a").await.unwrap();
+            assert_eq!(own["from"], "evil");
+            let refused = read("pegboard://good/doc://a").await.unwrap_err();
+            assert!(refused.contains(asked), "{refused}");
+            let listed = names(&client, "resources/list", "resources", "uri").await;
+            let qualified = |uri: &&str| format!("pegboard://evil/{uri}");
+            assert_eq!(listed, resources.iter().map(qualified).collect::<Vec<_>>());
+            let listed = names(&client, "resources/templates/list", "resourceTemplates", "uriTemplate").await;
+            assert_eq!(listed, templates.iter().map(qualified).collect::<Vec<_>>());
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_prompt_belongs_to_the_server_of_its_name() {
     let with_prompts = |name: &'static str, prompts: &[&str]| {
-        let server = ResourceServer::new(name, &[], &[]);
+        let server = resource_server(name, &[], &[]);
         let prompts = prompts.iter().map(|name| json!({"name": name}).into()).collect();
         server.local.replace(ServerOffering { prompts, ..ServerOffering::default() });
         server
@@ -388,13 +374,41 @@ async fn log_lines_outside_calls_respect_the_level_of_each_session() {
 }
 
 #[tokio::test]
+async fn a_server_gets_the_log_level_of_the_sessions_that_can_see_it() {
+    let logging = || {
+        let offer = ServerOffering {
+            features: ServerFeatures { logging: true, ..ServerFeatures::default() },
+            ..ServerOffering::default()
+        };
+        RecordingServer::new(offer, |_| Ok(RawJson::empty_object()))
+    };
+    let (a, b) = (logging(), logging());
+    let builder = Runtime::builder().toolbox("t", "").provide("a", a.clone());
+    let runtime = builder.toolbox("u", "").provide("b", b.clone()).start().await.unwrap();
+    let only = |toolbox: &str| json!({"expose": "flat", "toolboxes": [toolbox]});
+    let profiles = json!({"profiles": {"of_t": only("t"), "of_u": only("u")}});
+    let gateway = gateway(&runtime, profiles);
+    let (of_t, _) = connect(&gateway, Some("of_t"), Era::Session).await;
+    let (of_u, _) = connect(&gateway, Some("of_u"), Era::Session).await;
+    for (client, level, server) in [(&of_t, "debug", &a), (&of_u, "warning", &b), (&of_t, "error", &a)] {
+        ask(client, "logging/setLevel", json!({"level": level})).await.unwrap();
+        // No server is asked for less than the default of sessions that have asked for nothing.
+        let expected = if level == "debug" { level } else { "info" };
+        let request = format!(r#"logging/setLevel {{"level":"{expected}"}}"#);
+        wait_until(|| server.requests.lock().unwrap().contains(&request)).await;
+        assert_eq!(server.take_requests(), [request], "{level}");
+    }
+    assert_eq!((a.take_requests(), b.take_requests()), (vec![], vec![]));
+}
+
+#[tokio::test]
 async fn views_of_tools_have_the_uris_of_the_resource_list() {
     let chart_server = |name: &'static str| {
         let definition = json!({
             "name": "show", "inputSchema": {"type": "object"},
             "_meta": {"ui": {"resourceUri": "ui://chart", "visibility": ["model"]}, "ui/resourceUri": "ui://chart"},
         });
-        let server = ResourceServer::new(name, &["ui://chart"], &[]);
+        let server = resource_server(name, &["ui://chart"], &[]);
         let offer = server.local.offering().borrow().as_ref().clone();
         let tool = echo_tool(name, "show").with_definition(RawJson::from(definition));
         let extensions = json!({"io.modelcontextprotocol/ui": {"from": name}, "example.org/x": {}}).into();
@@ -437,7 +451,7 @@ async fn views_of_tools_have_the_uris_of_the_resource_list() {
 
 #[tokio::test]
 async fn an_unknown_resource_has_the_error_code_of_the_clients_era() {
-    let a = ResourceServer::new("a", &["file:///missing", "file:///secret"], &[]);
+    let a = resource_server("a", &["file:///missing", "file:///secret"], &[]);
     let runtime = Runtime::builder().toolbox("t", "").provide("a", a).start().await.unwrap();
     let gateway = gateway(&runtime, json!({}));
     for (era, code) in [(Era::Session, "-32002"), (Era::Stateless, "-32602")] {
@@ -454,7 +468,7 @@ fn view_server(name: &'static str) -> ResourceServer {
     let definition = json!({
         "name": "show", "inputSchema": {"type": "object"}, "_meta": {"ui": {"resourceUri": "ui://chart"}},
     });
-    let server = ResourceServer::new(name, &["ui://chart"], &[]);
+    let server = resource_server(name, &["ui://chart"], &[]);
     let offer = server.local.offering().borrow().as_ref().clone();
     let show = echo_tool(name, "show").with_definition(RawJson::from(definition));
     server.local.replace(ServerOffering {

@@ -230,7 +230,7 @@ impl Snapshot {
             _ => {
                 let tool = sanitize(owner.tool);
                 let names = candidates.iter().map(|slot| format!("{}__{tool}", slot.label));
-                NameTarget::Unknown(unknown_tool(name, names.take(MAX_SUGGESTIONS).collect()))
+                NameTarget::Unknown(ambiguous(name, names.take(MAX_SUGGESTIONS).collect()))
             }
         }
     }
@@ -266,8 +266,8 @@ impl Snapshot {
         })
     }
 
-    /// Returns the tool of a server that a name means: by the part after the prefix, or by the whole name if
-    /// the server's own name for the tool begins like its prefix.
+    /// Returns the tool of a server that a name means: by the part after the prefix, or by the whole name if it
+    /// is a short name, without a separator, that begins like the prefix.
     fn find_in(
         &self,
         slot: &ListingSlot,
@@ -283,7 +283,7 @@ impl Snapshot {
         if let Some(tool) = by_name(tool).or_else(by_flat_name) {
             return Some(NameTarget::Exact(tool));
         }
-        if let Some(tool) = by_name(name) {
+        if let Some(tool) = by_name(name).filter(|_| !has_separator(name)) {
             return Some(NameTarget::Near(tool));
         }
         let wanted = match corrections {
@@ -299,7 +299,7 @@ impl Snapshot {
     /// Returns the meaning of a name without a server.
     fn short(&self, name: &str, scope: NameScope<'_>) -> NameTarget<'_> {
         // With a separator it is the name of a server that is not configured, or no longer.
-        if name.contains("__") || name.contains('/') {
+        if has_separator(name) {
             return self.corrected(name, scope);
         }
         let is_visible = |slot: &&ListingSlot| scope.visible.has(&slot.listing.toolbox);
@@ -321,11 +321,12 @@ impl Snapshot {
             [(_, slot)] if n_others == 0 => self.in_slot(name, slot, name, scope),
             _ => {
                 // A similar name that exists is a better suggestion than a server that may have the tool.
-                let mut nearest = if named.is_empty() { self.similar(name, scope) } else { Vec::new() };
-                if nearest.is_empty() {
-                    nearest = qualified(name, &candidates, &named);
-                }
-                NameTarget::Unknown(unknown_tool(name, nearest))
+                let similar = if named.is_empty() { self.similar(name, scope) } else { Vec::new() };
+                NameTarget::Unknown(if similar.is_empty() {
+                    ambiguous(name, qualified(name, &candidates, &named))
+                } else {
+                    unknown_tool(name, similar)
+                })
             }
         }
     }
@@ -431,8 +432,17 @@ fn qualified(name: &str, candidates: &[(usize, &ListingSlot)], named: &HashSet<u
     suggested.into_iter().map(|(_, slot)| format!("{}__{tool}", slot.label)).collect()
 }
 
+/// Returns `true` if a name has a separator between a server and a tool.
+fn has_separator(name: &str) -> bool {
+    name.contains("__") || name.contains('/')
+}
+
 fn unknown_tool(name: &str, nearest: Vec<String>) -> NotFound {
     NotFound::Tool { name: clipped(name, MAX_ECHOED_BYTES).into_owned(), nearest }
+}
+
+fn ambiguous(name: &str, candidates: Vec<String>) -> NotFound {
+    NotFound::Ambiguous { name: clipped(name, MAX_ECHOED_BYTES).into_owned(), candidates }
 }
 
 fn unknown_agent(name: &str) -> NotFound {

@@ -218,6 +218,24 @@ fn the_longest_prefix_wins() {
 }
 
 #[test]
+fn a_name_with_a_separator_is_never_taken_as_a_whole() {
+    let evil = snapshot(&[listing("dev/evil", &["evil__evil__x", "evil__y", "evil_z", "evil/w"])]);
+    for (name, expected) in [
+        ("evil__evil__evil__x", "dev/evil/evil__evil__x"),
+        ("evil__evil__x", "Unknown tool"),
+        ("evil__evil__y", "dev/evil/evil__y"),
+        ("evil__y", "Unknown tool"),
+        ("evil/w", "Tool 'w' not found in server 'evil'"),
+        ("evil/evil/w", "dev/evil/evil/w"),
+        // A short name, which begins like the server.
+        ("evil_z", "~dev/evil/evil_z"),
+    ] {
+        let found = resolved(&evil, name);
+        assert!(found.starts_with(expected), "{name}: {found}");
+    }
+}
+
+#[test]
 fn a_prefix_that_is_too_long_for_names_still_owns_them() {
     let long = "github_enterprise_production_cluster_with_a_very_long_name_indeed";
     let place = format!("dev/{long}");
@@ -236,7 +254,7 @@ fn a_prefix_that_is_too_long_for_names_still_owns_them() {
 fn a_short_name_means_a_tool_only_if_no_other_server_may_have_it() {
     let (a, b) =
         (listing("dev/a", &["cool", "same"]), listing("dev/b", &["same", "x.y", "x_y", "u.v", "u v"]));
-    let both = "Unknown tool: same. Did you mean one of: a__same, b__same?";
+    let both = "Ambiguous tool: same. Several servers have it or may have it; call one of: a__same, b__same";
     for (listings, name, expected) in [
         ([a.clone(), b.clone()], "cool", "~dev/a/cool"),
         ([a.clone(), b.clone()], "same", both),
@@ -246,7 +264,7 @@ fn a_short_name_means_a_tool_only_if_no_other_server_may_have_it() {
         (
             [a.clone(), unknown(listing("dev/b", &[]))],
             "cool",
-            "Unknown tool: cool. Did you mean one of: a__cool, b__cool?",
+            "Ambiguous tool: cool. Several servers have it or may have it; call one of: a__cool, b__cool",
         ),
         ([a.clone(), b.clone()], "x_y", "~dev/b/x_y"),
         ([a.clone(), b.clone()], "u_v", "Unknown tool: u_v. Did you mean one of: b__u_v, b__u_v_2?"),
@@ -268,8 +286,9 @@ fn a_server_name_that_toolboxes_share_is_not_a_prefix_of_its_own() {
     for known in [[true, true], [true, false], [false, true], [false, false]] {
         let snapshot = listings(known, both);
         for name in ["db/drop", "db__drop", "db_drop", "drop"] {
-            let expected =
-                format!("Unknown tool: {name}. Did you mean one of: dev__db__drop, prod__db__drop?");
+            let expected = format!(
+                "Ambiguous tool: {name}. Several servers have it or may have it; call one of: dev__db__drop, prod__db__drop"
+            );
             assert_eq!(resolved(&snapshot, name), expected, "{known:?}");
         }
     }

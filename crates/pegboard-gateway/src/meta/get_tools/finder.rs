@@ -179,7 +179,10 @@ impl<'b> ToolFinder<'b> {
             RequestedTool::Id(id) => id.name.as_str(),
             RequestedTool::Name(name) => {
                 return match self.resolve(name) {
-                    Err(CallError::NotFound(NotFound::Tool { nearest, .. })) => {
+                    Err(CallError::NotFound(
+                        missing @ (NotFound::Tool { .. } | NotFound::Ambiguous { .. }),
+                    )) => {
+                        let nearest = missing.nearest();
                         let tools = nearest.iter().filter_map(|name| self.resolve(name).ok());
                         tools.map(|(tool, _)| tool.agent_mode_name.to_string()).collect()
                     }

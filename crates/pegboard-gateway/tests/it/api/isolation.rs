@@ -4,12 +4,12 @@
 //! of Ann's. A mark that Ann finds proves that a probe works; a mark that Bob finds is a leak. The operator sees all.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use futures_util::future::{BoxFuture, FutureExt, ready};
-use pegboard_core::call::{CallContext, ValidCall};
+use pegboard_core::call::ValidCall;
 use pegboard_core::client::{InputRequest, InputRequests, Notice};
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::CallError;
@@ -17,8 +17,7 @@ use pegboard_core::handler::Handler;
 use pegboard_core::output::Output;
 use pegboard_core::owner::Owner;
 use pegboard_core::provider::{
-    LocalProvider, Provider, ProviderRequest, ProviderUpdate, ServerFeatures, ServerOffering, ServerState,
-    ToolKind,
+    Provider, ProviderUpdate, ServerFeatures, ServerOffering, ServerState, ToolKind,
 };
 use pegboard_core::settings::ServerSettings;
 use pegboard_core::store::{CallLog, LogEntry, OwnedTrace, TraceRecord};
@@ -32,13 +31,14 @@ use pegboard_stores::memory::MemoryCache;
 use pegboard_stores::sqlite::Database;
 use pegboard_wire::client::{Era, McpClient, RequestOptions};
 use serde_json::{Value, json};
-use tokio::sync::{broadcast, watch};
+use tokio::sync::watch;
 use tokio::time::{self, Duration};
 
 use super::api_server::ApiServer;
 use crate::fixture::{
     ClientRecorder, ERAS, connect_as, echo_tool, gateway, scripted_tool, text_output, wait_until,
 };
+use crate::recording_server::RecordingServer;
 
 const PROFILES: [&str; 5] = ["flat", "meta", "agent", "hybrid", "auto"];
 /// A session of Ann's that has expired: only its records are left.
@@ -46,6 +46,8 @@ const EXPIRED: &str = "s-20200102030405";
 /// A session of Ann's that is in use.
 const LIVE: &str = "s-20200102030406";
 const RESOURCE: &str = "file:///shared";
+/// The URI that clients see, since the resources of another server are unknown.
+const LISTED: &str = "pegboard://s/file:///shared";
 
 /// Marks of Ann's objects. Each is found by a probe of hers.
 const MARKS: [&str; 8] = [
@@ -60,50 +62,6 @@ const MARKS: [&str; 8] = [
 ];
 /// Marks that no principal finds once there are two: their owner is unknown.
 const UNOWNED: [&str; 2] = ["unowned-log", "unowned-stderr"];
-
-/// A server that all principals share.
-#[derive(Clone)]
-struct SharedTestServer {
-    local: Arc<LocalProvider>,
-    requests: Arc<Mutex<Vec<String>>>,
-    updates: broadcast::Sender<ProviderUpdate>,
-}
-
-impl Provider for SharedTestServer {
-    fn kind(&self) -> ToolKind {
-        self.local.kind()
-    }
-
-    fn offering(&self) -> watch::Receiver<Arc<ServerOffering>> {
-        self.local.offering()
-    }
-
-    fn state(&self) -> watch::Receiver<ServerState> {
-        self.local.state()
-    }
-
-    fn open(&self) -> BoxFuture<'_, Result<(), CallError>> {
-        self.local.open()
-    }
-
-    fn request<'a>(
-        &'a self,
-        request: &'a ProviderRequest,
-        _context: &'a CallContext,
-    ) -> BoxFuture<'a, Result<RawJson, CallError>> {
-        let line = format!("{} {}", request.method.as_str(), request.params.as_str());
-        self.requests.lock().unwrap().push(line);
-        ready(Ok(RawJson::empty_object())).boxed()
-    }
-
-    fn updates(&self) -> broadcast::Receiver<ProviderUpdate> {
-        self.updates.subscribe()
-    }
-
-    fn shut_down(&self) -> BoxFuture<'_, ()> {
-        self.local.shut_down()
-    }
-}
 
 /// A server that has failed, and says why on stderr.
 struct FailedServer {
@@ -179,7 +137,7 @@ impl Handler for NeverEnds {
 struct Stage {
     gateway: Gateway,
     api: Api,
-    server: SharedTestServer,
+    server: RecordingServer,
     failed: watch::Sender<ServerState>,
     database: Arc<Database>,
 }
@@ -205,11 +163,7 @@ async fn stage() -> Stage {
         features: ServerFeatures { logging: true, subscriptions: true, ..ServerFeatures::default() },
         ..ServerOffering::default()
     };
-    let server = SharedTestServer {
-        local: Arc::new(LocalProvider::from_offering(offering).of_kind(ToolKind::Mcp)),
-        requests: Arc::default(),
-        updates: broadcast::Sender::new(64),
-    };
+    let server = RecordingServer::new(offering, |_| Ok(RawJson::empty_object()));
     let failed = watch::Sender::new(ServerState::Idle);
     let database = Arc::new(Database::in_memory());
     let cached: ServerSettings = serde_json::from_value(json!({"toolsCache": {"stamp": "1h"}})).unwrap();
@@ -391,7 +345,7 @@ async fn probe_client(client: &Connected, ids: &AnnsIds) -> String {
         seen.push(client.ask("tools/call", json!({"name": "tool_output", "arguments": arguments})).await);
         seen.push(client.call("echo", json!({"x": {"$output": ids.output}})).await);
     }
-    for uri in [format!("pegboard://outputs/{}", ids.output), RESOURCE.to_owned()] {
+    for uri in [format!("pegboard://outputs/{}", ids.output), LISTED.to_owned()] {
         seen.push(client.ask("resources/read", json!({"uri": uri})).await);
     }
     for method in ["tasks/get", "tasks/list", "tasks/update"] {
@@ -564,7 +518,7 @@ async fn what_belongs_to_one_principal_does_not_exist_for_another() {
 /// subscribed to. Returns the log messages that came before it, by client.
 async fn log_messages(stage: &Stage, clients: &[&Connected], levels: &[&str]) -> Vec<Vec<String>> {
     for client in clients {
-        client.ask("resources/subscribe", json!({"uri": RESOURCE})).await;
+        client.ask("resources/subscribe", json!({"uri": LISTED})).await;
         client.notifications.take();
     }
     for level in levels {
@@ -695,7 +649,7 @@ async fn a_principal_cannot_end_the_subscription_of_another() {
         let requests = stage.server.requests.lock().unwrap();
         requests.iter().filter(|request| request.starts_with("resources/unsubscribe")).count()
     };
-    let uri = json!({"uri": RESOURCE});
+    let uri = json!({"uri": LISTED});
     ann[0].ask("resources/subscribe", uri.clone()).await;
     for client in session_clients(&bob) {
         // Without a subscription, and with one.
@@ -709,7 +663,7 @@ async fn a_principal_cannot_end_the_subscription_of_another() {
     ann[1].ask("resources/unsubscribe", uri.clone()).await;
     ann[0].ask("tools/list", json!({})).await;
     assert_eq!(n_unsubscribed(), 0);
-    stage.server.updates.send(ProviderUpdate::Resource(uri.clone().into())).unwrap();
+    stage.server.updates.send(ProviderUpdate::Resource(json!({"uri": RESOURCE}).into())).unwrap();
     loop {
         if ann[0].next_notification().await == "notifications/resources/updated" {
             break;

@@ -138,7 +138,7 @@ async fn a_short_name_is_refused_at_once_while_another_server_may_have_it() {
     let runtime = servers.start().await.unwrap();
     let caller = runtime.caller(CallerOptions::default());
     let started = Instant::now();
-    let refused = "unknown_tool: Unknown tool: cool. Did you mean one of: hangs__cool, kiln__cool?";
+    let refused = "unknown_tool: Ambiguous tool: cool. Several servers have it or may have it; call one of: hangs__cool, kiln__cool";
     for tool in ["cool", "cool"] {
         assert_eq!(answers(&caller, &tool.into()).await, [refused; 3]);
     }
@@ -151,7 +151,7 @@ async fn a_short_name_is_refused_at_once_while_another_server_may_have_it() {
 
 #[tokio::test(start_paused = true)]
 async fn two_servers_with_the_same_tool_are_told_apart_cold_and_warm() {
-    let refused = "unknown_tool: Unknown tool: cool. Did you mean one of: slow__cool, fast__cool?";
+    let refused = "unknown_tool: Ambiguous tool: cool. Several servers have it or may have it; call one of: slow__cool, fast__cool";
     let runtime = Runtime::builder()
         .provide("slow", SlowServer::new(&["cool"], None).0)
         .provide("fast", SlowServer::at_once(&["cool"]))
@@ -184,7 +184,7 @@ async fn the_same_server_in_two_toolboxes_is_told_apart_cold_and_warm() {
         }
         for name in names {
             let refused = format!(
-                "unknown_tool: Unknown tool: {name}. Did you mean one of: dev__db__drop, prod__db__drop?"
+                "unknown_tool: Ambiguous tool: {name}. Several servers have it or may have it; call one of: dev__db__drop, prod__db__drop"
             );
             assert_eq!(
                 answers(&caller, &name.into()).await,
