@@ -7,7 +7,9 @@
 
 mod action;
 mod held;
+mod origins;
 mod owner;
+mod setting_effect;
 mod store;
 
 pub use action::{ActionKind, ActionTarget, FileAction};

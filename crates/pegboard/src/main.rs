@@ -177,7 +177,7 @@ fn main() -> ExitCode {
         Command::Init(init) => init.run(globals),
         Command::Restore(restore) => restore.run(globals),
         Command::Rm(rm) => rm.run(globals),
-        Command::Trust(trust) => trust.run(globals),
+        Command::Trust(trust) => run_with_telemetry(globals, "error", async |_| trust.run(globals).await),
         Command::Untrust(untrust) => untrust.run(globals),
         Command::DemoServer { server } => Ok(server.run()),
         Command::Completions(completions) => completions.run(),

@@ -136,7 +136,7 @@ impl TrustGate {
     }
 
     /// Error for files that are not trusted.
-    fn not_trusted(&self, actions: &[&FileAction]) -> CliError {
+    pub(crate) fn not_trusted(&self, actions: &[&FileAction]) -> CliError {
         let files = by_file(actions);
         let store = self.store().unwrap_or_default();
         let is_known = |file: &Path| store.files().iter().any(|trusted| trusted.path == file);
@@ -155,14 +155,47 @@ impl TrustGate {
     /// Other entries of the file are not trusted thereby.
     pub(crate) fn trust_edit(&self, change: &FileChange, is_foreign: impl Fn(&FileAction) -> bool) {
         let Some(state) = &self.state else { return };
-        let before = change.old.as_deref().map(|old| actions_of(&change.path, old)).unwrap_or_default();
-        let is_new = |action: &FileAction| !before.iter().any(|before| before.digest == action.digest);
-        let mut new = actions_of(&change.path, &change.new);
-        new.retain(|action| is_new(action) && !is_foreign(action));
+        let mut new = new_actions(change);
+        new.retain(|action| !is_foreign(action));
         if let Err(error) = TrustStore::trust_more(state, Some(paths::file_owner()), &new) {
             write_stderr(&format!("{}: not trusted yet: {error}", display_path(&change.path)));
         }
     }
+
+    /// Returns the changed actions of a project file that were there before and that the user has not agreed to.
+    /// `before` is the text of the file with all of its entries enabled.
+    pub(crate) fn untrusted_edit(
+        &self,
+        change: &FileChange,
+        before: &str,
+    ) -> Result<Vec<FileAction>, TrustError> {
+        let (store, before) = (self.store()?, actions_of(&change.path, before));
+        let is_foreign = |action: &FileAction| {
+            let mut old = before.iter().filter(|before| before.target == action.target).peekable();
+            old.peek().is_some() && !old.all(|before| store.is_trusted(before)) && !store.is_trusted(action)
+        };
+        Ok(new_actions(change).into_iter().filter(is_foreign).collect())
+    }
+
+    /// Shows actions and asks for consent; `None` if the user cannot be asked.
+    pub(crate) fn ask(&self, actions: &[&FileAction]) -> Option<bool> {
+        match self.rule {
+            TrustRule::Use => Some(true),
+            TrustRule::Reject => None,
+            TrustRule::Ask => {
+                let mut terminal = Terminal::detect().filter(|_| can_ask(actions))?;
+                Some(is_confirmed(actions, &mut terminal))
+            }
+        }
+    }
+}
+
+/// Returns the actions of a changed file that it did not have before.
+fn new_actions(change: &FileChange) -> Vec<FileAction> {
+    let before = change.old.as_deref().map(|old| actions_of(&change.path, old)).unwrap_or_default();
+    let mut new = actions_of(&change.path, &change.new);
+    new.retain(|action| !before.iter().any(|before| before.digest == action.digest));
+    new
 }
 
 /// Returns the actions of a text as if it were in a file.
@@ -214,7 +247,7 @@ pub(crate) fn table(actions: &[&FileAction]) -> String {
 }
 
 /// Renders actions, one in each line, up to a limit.
-fn action_lines(actions: &[&FileAction]) -> Vec<String> {
+pub(crate) fn action_lines(actions: &[&FileAction]) -> Vec<String> {
     let line = |action: &&FileAction| {
         let name = one_line(&action.target.to_string(), MAX_CHARACTERS);
         let summary = one_line(&action.summary, MAX_CHARACTERS);

@@ -8,6 +8,7 @@ use pegboard_core::settings::openapi::OpenApiSettings;
 use serde_json::{Map, Value as Json};
 
 use super::FileOrigin;
+use super::setting_effect::{SettingEffect, effect_of_entry_setting, effect_of_root_setting};
 use crate::inventory::command_line;
 use crate::read::field_names;
 use crate::redact::redact_value;
@@ -20,42 +21,6 @@ use crate::variables::read_limited;
 
 /// Toolbox of the sections at the root.
 const DEFAULT_TOOLBOX: &str = "default";
-/// Settings of entries that do not affect what is started or where requests go.
-const HARMLESS_SETTINGS: [&str; 20] = [
-    "description",
-    "disabled",
-    "enabled",
-    "era",
-    "exclude",
-    "firstStartTimeout",
-    "healthInterval",
-    "healthProbe",
-    "idleStop",
-    "include",
-    "includeMethods",
-    "maxBytes",
-    "messageLimits",
-    "pagination",
-    "rename",
-    "retry",
-    "shared",
-    "startTimeout",
-    "streaming",
-    "tagFilter",
-];
-
-/// Settings of entries that decide which tools can be called, and by which names: an entry of a project file may
-/// change that of another file.
-const TOOL_SETTINGS: [&str; 3] = ["tools", "toolsAllowed", "toolsDenied"];
-
-/// Settings that say which program is started, or where requests go. Files that they refer to count, unlike those with
-/// secrets, which may change.
-const LOCATION_SETTINGS: [&str; 6] = ["args", "baseUrl", "command", "cwd", "spec", "url"];
-
-/// Settings of the gateway that decide who may use it, what calls mean, and what is recorded of them.
-const ACCESS_SETTINGS: [&str; 7] =
-    ["allowedHosts", "allowedOrigins", "corrections", "profiles", "traceMCP", "tracePayloads", "transparent"];
-
 /// One thing that a file causes: a program that is started, or requests that are sent.
 ///
 /// ```
@@ -83,6 +48,8 @@ pub struct FileAction {
     pub summary: String,
     /// Digest of everything that decides what is started or sent.
     pub digest: String,
+    /// `true` if it has headers, credentials or variables, which its requests would carry.
+    pub sends_secrets: bool,
 }
 
 /// Kind of an action.
@@ -258,19 +225,22 @@ impl ActionBuilder {
         if value["enabled"] == Json::Bool(false) || value["disabled"] == Json::Bool(true) {
             return;
         }
-        let is_kept = |key: &str| {
-            TOOL_SETTINGS.contains(&key) || (fields.contains(&key) && !HARMLESS_SETTINGS.contains(&key))
+        // A setting that an entry does not have is an error, and has no effect.
+        let has_effect = |key: &str| match effect_of_entry_setting(key) {
+            Some(SettingEffect::NoEffect) => false,
+            Some(SettingEffect::Location | SettingEffect::Start | SettingEffect::Use) => true,
+            None => fields.contains(&key),
         };
         let entries = value.as_object().into_iter().flatten();
         let mut kept: Map<String, Json> = entries
-            .filter(|(key, _)| is_kept(key))
+            .filter(|(key, _)| has_effect(key))
             .map(|(key, value)| (key.clone(), value.clone()))
             .collect();
         // An entry of another file may be disabled there.
         if value["enabled"] == Json::Bool(true) || value["disabled"] == Json::Bool(false) {
             kept.insert("enabled".to_owned(), Json::Bool(true));
         }
-        let has_only_tools = kept.keys().all(|key| TOOL_SETTINGS.contains(&key.as_str()));
+        let has_only_tools = kept.keys().all(|key| effect_of_entry_setting(key) == Some(SettingEffect::Use));
         let summary =
             if has_only_tools { kept.keys().cloned().collect::<Vec<_>>().join(", ") } else { summary };
         if !kept.is_empty() {
@@ -310,9 +280,14 @@ impl ActionBuilder {
 
     /// Adds the settings of access as one action.
     fn add_access(&mut self, root: &Node) {
-        let settings: Map<String, Json> = ACCESS_SETTINGS
-            .iter()
-            .filter_map(|key| Some(((*key).to_owned(), to_json(root.get(key)?))))
+        // Settings under `defaults` have the same effect as at the root.
+        let entries = |node: &Node| node.entries().unwrap_or_default().to_vec();
+        let defaults = root.get("defaults").map(entries).unwrap_or_default();
+        let settings: Map<String, Json> = defaults
+            .into_iter()
+            .chain(entries(root))
+            .filter(|entry| effect_of_root_setting(&entry.key) == Some(SettingEffect::Use))
+            .map(|entry| (entry.key.clone(), to_json(&entry.value)))
             .collect();
         if !settings.is_empty() {
             let shown = settings.iter().map(|(key, value)| format!("{key} {value}")).collect::<Vec<_>>();
@@ -331,14 +306,24 @@ impl ActionBuilder {
         let mut fingerprint = Fingerprint::default();
         fingerprint.add_all(target.identity());
         fingerprint.add(canonical(value));
-        for text in LOCATION_SETTINGS.iter().flat_map(|key| texts(&value[*key])) {
+        let entries = value.as_object().into_iter().flatten();
+        let locations =
+            entries.filter(|(key, _)| effect_of_entry_setting(key) == Some(SettingEffect::Location));
+        for text in locations.flat_map(|(_, value)| texts(value)) {
             fingerprint.add_all(self.referenced_files(text));
         }
-        let (file, digest) = (self.file.clone(), fingerprint.finish());
-        self.actions
-            .0
-            .push((FileAction { file, origin: self.origin, target, kind, summary, digest }, env_file));
+        let (file, origin, digest) = (self.file.clone(), self.origin, fingerprint.finish());
+        let sends_secrets = has_secrets(value);
+        let action = FileAction { file, origin, target, kind, summary, digest, sends_secrets };
+        self.actions.0.push((action, env_file));
     }
+}
+
+/// Returns `true` if a value has headers, credentials, or variables other than the parameters of a tool.
+fn has_secrets(value: &Json) -> bool {
+    let has_credentials = ["headers", "credentials", "apiKey"].iter().any(|key| !value[*key].is_null());
+    let text = value.to_string();
+    has_credentials || text.split("${").skip(1).any(|variable| !variable.starts_with("parameters."))
 }
 
 /// Returns the texts in a value that is a text or a list of them.
@@ -440,7 +425,11 @@ mod tests {
             // The program is that of another file.
             ("mcpServers: {p: {toolsDenied: []}}", "p: toolsDenied"),
             ("allowedOrigins: ['http://evil.example']", "access: allowedOrigins [\"http://evil.example\"]"),
+            ("defaults: {tracePayloads: true}", "access: tracePayloads true"),
             ("start: eager", ""),
+            ("mcpServers: {p: {toolFilters: ['*'], cacheScope: global}}", "p: toolFilters, cacheScope"),
+            ("openapiSpecs: {p: {exclude: []}}", "p: exclude"),
+            ("mcpServers: {p: {idleStop: 1m}}", ""),
         ];
         for (text, expected) in cases {
             std::fs::write(&path, text).unwrap();

@@ -1,13 +1,19 @@
 //! Changes of a running configuration that wait for approval.
 //!
-//! A tool that can write files must not become one that starts programs. When files change by themselves, new
-//! and changed programs are therefore held back, and so is everything in project files that is not trusted.
+//! A tool that can write files must not become one that starts programs or sends secrets elsewhere. When files change
+//! by themselves, new and changed programs are therefore held back, and so are headers and credentials for another
+//! origin, and everything in project files that is not trusted.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use pegboard_core::fingerprint::Fingerprint;
+use pegboard_core::settings::RuntimeSettings;
+use pegboard_core::settings::gateway::GatewaySettings;
 use pegboard_core::settings::mcp::{McpTarget, ServerProgram};
+use pegboard_core::settings::telemetry::TelemetrySettings;
 
+use super::origins::Origins;
 use super::{ActionTarget, FileAction, FileOrigin};
 use crate::configuration::{Configuration, ModelProviderEntry, RestEntry, ServerEntry};
 use crate::section::EntrySection;
@@ -18,6 +24,9 @@ pub struct ApprovedConfiguration {
     servers: BTreeMap<ActionTarget, ServerEntry>,
     rest_tools: BTreeMap<ActionTarget, RestEntry>,
     providers: BTreeMap<ActionTarget, ModelProviderEntry>,
+    settings: RuntimeSettings,
+    gateway: GatewaySettings,
+    telemetry: TelemetrySettings,
     actions: Vec<FileAction>,
 }
 
@@ -36,12 +45,29 @@ pub struct HeldChange {
     digests: Vec<String>,
     /// The program, if it is one: its environment may come from elsewhere.
     program: Option<ServerProgram>,
+    /// `true` if a project file has the change, and the settings of its tools wait, too.
+    is_of_project: bool,
 }
 
 impl HeldChange {
     /// Returns `true` if the change includes this action.
     pub fn includes(&self, action: &FileAction) -> bool {
         is_same_entry(&self.target, &action.target)
+    }
+
+    /// Returns a digest of changes, by which they are approved. It covers what their summaries leave out.
+    pub fn digest_of(changes: &[Self]) -> String {
+        let mut fingerprint = Fingerprint::default();
+        for Self { target, reason, summary, file: _, digests, program, is_of_project: _ } in changes {
+            fingerprint.add_all([target.to_string(), reason.to_string(), summary.clone()]);
+            fingerprint.add_all(digests);
+            let Some(ServerProgram { command, args, env, cwd }) = program else { continue };
+            fingerprint.add(command);
+            fingerprint.add_all(args);
+            fingerprint.add_all(env.iter().flat_map(|(name, value)| [name.as_str(), value.reveal()]));
+            fingerprint.add_all(cwd.iter().map(|folder| folder.as_os_str().as_encoded_bytes()));
+        }
+        fingerprint.finish()
     }
 }
 
@@ -66,7 +92,13 @@ impl std::fmt::Display for HeldReason {
 impl ApprovedConfiguration {
     /// Approves everything in a configuration.
     pub fn new(configuration: &Configuration) -> Self {
-        let mut approved = Self { actions: configuration.actions.clone(), ..Self::default() };
+        let mut approved = Self {
+            settings: configuration.settings.clone(),
+            gateway: configuration.gateway.clone(),
+            telemetry: configuration.telemetry.clone(),
+            actions: configuration.actions.clone(),
+            ..Self::default()
+        };
         for (toolbox, described) in &configuration.toolboxes {
             for (name, entry) in &described.servers {
                 approved.servers.insert(server_target(toolbox.as_str(), name.as_str()), entry.clone());
@@ -102,25 +134,47 @@ impl ApprovedConfiguration {
             for (name, entry) in &described.rest_tools {
                 let target = rest_target(toolbox.as_str(), name.as_str());
                 let is_on = !matches!(entry, RestEntry::Usable { is_enabled: false, .. });
-                let reason = review.request(&target, self.rest_tools.contains_key(&target));
+                let old = self.rest_tools.get(&target);
+                let reason = review.request(&target, old.map(Origins::of_rest), &Origins::of_rest(entry));
                 held.extend(reason.filter(|_| is_on).map(|reason| review.held(target, reason)));
             }
         }
-        for name in configuration.providers.keys() {
+        for (name, entry) in &configuration.providers {
             let target = provider_target(name.as_str());
-            let reason = review.request(&target, self.providers.contains_key(&target));
+            let old = self.providers.get(&target);
+            let reason = review.request(&target, old.map(Origins::of_model), &Origins::of_model(entry));
             held.extend(reason.map(|reason| review.held(target, reason)));
+        }
+        // Chains and agents use nothing but what is there.
+        for target in [ActionTarget::Telemetry, ActionTarget::Access] {
+            let is_there = self.actions.iter().any(|action| action.target == target);
+            let reason = if is_there { HeldReason::Changed(vec!["settings"]) } else { HeldReason::New };
+            held.extend(review.is_open(&target).then(|| review.held(target, reason)));
         }
         held
     }
 
-    /// Takes back changes: a changed entry keeps its old connection, a new one is left out.
+    /// Takes back changes: a changed entry keeps its old connection, a new one is left out. While settings of access
+    /// wait, so do all settings of the gateway.
     pub fn take_back(&self, configuration: &mut Configuration, held: &[HeldChange]) {
         let is_held = |target: &ActionTarget| held.iter().any(|change| change.target == *target);
+        let is_of_project = |target: &ActionTarget| {
+            held.iter().any(|change| change.target == *target && change.is_of_project)
+        };
+        if is_held(&ActionTarget::Telemetry) {
+            configuration.telemetry.clone_from(&self.telemetry);
+        }
+        if is_held(&ActionTarget::Access) {
+            configuration.settings.clone_from(&self.settings);
+            configuration.gateway.clone_from(&self.gateway);
+        }
         for (toolbox, described) in &mut configuration.toolboxes {
             described.servers.retain(|name, entry| {
                 let target = server_target(toolbox.as_str(), name.as_str());
-                let old = || self.servers.get(&target).map(|old| with_tools_of(old.clone(), entry));
+                let old = || {
+                    let old = self.servers.get(&target)?.clone();
+                    Some(if is_of_project(&target) { old } else { with_tools_of(old, entry) })
+                };
                 !is_held(&target) || restore(old(), entry)
             });
             described.rest_tools.retain(|name, entry| {
@@ -184,28 +238,50 @@ impl ChangeReview<'_> {
                     let reason = match old.map(running_program) {
                         None => HeldReason::New,
                         Some(None) => HeldReason::Changed(vec!["transport"]),
-                        Some(Some(old)) if old == program => return None,
+                        // The programs are the same, but not the tools that can be called.
+                        Some(Some(old)) if old == program => {
+                            return self.is_open(target).then(|| HeldReason::Changed(vec!["tools"]));
+                        }
                         Some(Some(old)) => HeldReason::Changed(changed_parts(old, program)),
                     };
                     (!self.is_explained(target)).then_some(reason)
                 }
                 McpTarget::WebSocket(_) | McpTarget::Http(_) | McpTarget::Sse(_) | McpTarget::Embedded => {
-                    self.request(target, old.is_some())
+                    self.request(target, old.map(Origins::of_server), &Origins::of_server(new))
                 }
             },
             ServerEntry::OpenApi { service, .. } if service.enabled == Some(false) => None,
-            ServerEntry::OpenApi { .. } => self.request(target, old.is_some()),
+            ServerEntry::OpenApi { .. } => {
+                self.request(target, old.map(Origins::of_server), &Origins::of_server(new))
+            }
             ServerEntry::Unusable(_) => None,
         }
     }
 
-    /// Returns the reason to hold an entry that sends requests: only those of project files are held.
-    fn request(&self, target: &ActionTarget, is_there: bool) -> Option<HeldReason> {
-        let is_open = |action: &&FileAction| {
+    /// Returns the reason to hold an entry that sends requests: a change in a project file, or secrets that another
+    /// origin would receive.
+    fn request(&self, target: &ActionTarget, old: Option<Origins>, new: &Origins) -> Option<HeldReason> {
+        let is_there = old.is_some();
+        if self.is_open(target) {
+            return Some(if is_there {
+                HeldReason::Changed(vec!["URL or headers"])
+            } else {
+                HeldReason::New
+            });
+        }
+        let sends_secrets = self.now_of(target).any(|action| action.sends_secrets);
+        let is_elsewhere = !old.unwrap_or_default().include(new);
+        if !sends_secrets || !is_elsewhere || self.is_explained(target) {
+            return None;
+        }
+        Some(if is_there { HeldReason::Changed(vec!["origin"]) } else { HeldReason::New })
+    }
+
+    /// Returns `true` if a project file has a change of an entry that the user has not agreed to.
+    fn is_open(&self, target: &ActionTarget) -> bool {
+        self.now_of(target).any(|action| {
             action.origin == FileOrigin::Project && !self.is_known(action) && !(self.is_trusted)(action)
-        };
-        self.now_of(target).find(is_open)?;
-        Some(if is_there { HeldReason::Changed(vec!["URL or headers"]) } else { HeldReason::New })
+        })
     }
 
     /// Returns `true` if the user has allowed the new form of an entry. A change that is in no file, such as
@@ -231,7 +307,8 @@ impl ChangeReview<'_> {
             Some(action) => (action.summary.clone(), Some(action.file.clone())),
             None => (String::new(), None),
         };
-        HeldChange { target, reason, summary, file, digests, program: None }
+        let is_of_project = self.is_open(&target);
+        HeldChange { target, reason, summary, file, digests, program: None, is_of_project }
     }
 }
 

@@ -464,7 +464,7 @@ async fn an_unknown_resource_has_the_error_code_of_the_clients_era() {
 }
 
 /// A server with a view and two tools, of which one shows it.
-fn view_server(name: &'static str) -> ResourceServer {
+fn view_server(name: &'static str) -> RecordingServer {
     let definition = json!({
         "name": "show", "inputSchema": {"type": "object"}, "_meta": {"ui": {"resourceUri": "ui://chart"}},
     });

@@ -52,6 +52,11 @@ impl EditTarget {
         Ok(edited)
     }
 
+    /// Returns `true` if the file was found in a project, and may come from someone else.
+    pub(crate) fn is_project(self, globals: &Globals) -> bool {
+        !self.user && globals.config.is_empty()
+    }
+
     /// Checks an edit.
     pub(crate) fn check(self, file: &ConfigFile<'_>) -> Result<EditedFile, CliError> {
         let obstacles = file.check()?;

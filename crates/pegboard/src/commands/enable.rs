@@ -3,12 +3,15 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use pegboard::config::trust::FileAction;
 use pegboard::config::{ConfigFile, EntrySection};
 use pegboard::runtime::filter::ToolFilter;
+use pegboard::telemetry::write_stderr;
 use serde_json::{Map, Value, json};
 
-use super::config_file::{ConfigEntry, EditTarget, config_entries, display_path, find_entry};
+use super::config_file::{ConfigEntry, EditTarget, EditedFile, config_entries, display_path, find_entry};
 use crate::cli::{CliError, Globals};
+use crate::trust::{TrustGate, action_lines};
 
 /// Arguments of `pegboard enable` and `pegboard disable`.
 #[derive(Args)]
@@ -46,7 +49,10 @@ impl EnableArgs {
                 }
             }
         }
-        let edited = self.target.finish(globals, &file)?;
+        let edited = self.target.check(&file)?;
+        if edited.diff.is_none() {
+            self.write(globals, &edited)?;
+        }
         let verb = match (state, edited.change.has_effect()) {
             (SwitchState::On, true) => "Enabled",
             (SwitchState::Off, true) => "Disabled",
@@ -61,6 +67,41 @@ impl EnableArgs {
         let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
         edited.report(globals, if state == SwitchState::On { &names } else { &[] }, document, &text);
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl EnableArgs {
+    /// Writes the file. An entry that was in a project file before is trusted only if it was, or if the user agrees:
+    /// switching it, or one of its tools, is no consent to what it runs.
+    fn write(&self, globals: &Globals, edited: &EditedFile) -> Result<(), CliError> {
+        if !self.target.is_project(globals) {
+            return edited.write(globals, |_| false);
+        }
+        let mut before = self.target.open(globals)?;
+        for entry in config_entries(before.document.value()) {
+            for key in ["enabled", "disabled"] {
+                let switch = entry.path.clone().key(key);
+                if before.document.get(&switch).is_some() {
+                    before.document.remove(&switch)?;
+                }
+            }
+        }
+        let gate = TrustGate::from_globals(globals);
+        let foreign = gate.untrusted_edit(&edited.change, &before.change().new)?;
+        let shown: Vec<&FileAction> = foreign.iter().collect();
+        match if shown.is_empty() { Some(true) } else { gate.ask(&shown) } {
+            Some(true) => edited.write(globals, |_| false),
+            Some(false) => Err(gate.not_trusted(&shown)),
+            None => {
+                edited.write(globals, |action| foreign.contains(action))?;
+                let place = edited.place();
+                for line in action_lines(&shown) {
+                    write_stderr(&format!("{place} {line}"));
+                }
+                write_stderr(&format!("Not trusted yet: review it, then run pegboard trust {place}"));
+                Ok(())
+            }
+        }
     }
 }
 

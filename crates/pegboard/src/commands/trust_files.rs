@@ -6,9 +6,11 @@ use std::process::ExitCode;
 use clap::Args;
 use pegboard::config::trust::{FileAction, TrustStore, TrustedFile};
 use pegboard::config::{self, ConfigurationError};
+use pegboard::telemetry::write_stderr;
 use serde_json::{Value, json};
 
 use super::config_file::display_path;
+use crate::api_client::{ApiClient, ApiPath};
 use crate::cli::format::columns;
 use crate::cli::{CliError, Globals, OutputFormat, print};
 use crate::paths::{self, ConfigSelection, working_dir};
@@ -38,7 +40,7 @@ pub(crate) struct UntrustArgs {
 }
 
 impl TrustArgs {
-    pub(crate) fn run(self, globals: &Globals) -> Result<ExitCode, CliError> {
+    pub(crate) async fn run(self, globals: &Globals) -> Result<ExitCode, CliError> {
         let selection = ConfigSelection::without_probing(globals)?;
         if self.list {
             print_list(globals, selection.gate().store()?.files());
@@ -59,8 +61,18 @@ impl TrustArgs {
             }
         };
         print::document(globals.format_or(OutputFormat::Text), &json!({"files": document}), text);
+        if has_waiting_gateway(globals).await && !globals.quiet {
+            write_stderr("The running gateway still waits: run pegboard reload");
+        }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Returns `true` if a running gateway of this configuration has changes that wait for approval.
+async fn has_waiting_gateway(globals: &Globals) -> bool {
+    let Ok(api) = ApiClient::running(globals).await else { return false };
+    let status = api.get(&ApiPath::new(&["status"])).await.unwrap_or_default();
+    status["pending"].as_array().is_some_and(|pending| !pending.is_empty())
 }
 
 impl UntrustArgs {

@@ -391,6 +391,25 @@ fn edits_of_the_user_are_trusted_and_nothing_else_is() {
 }
 
 #[test]
+fn switching_an_entry_of_a_repository_is_no_consent() {
+    let stage = Stage::with(
+        "pegboard.yaml",
+        "mcpServers:\n  evil: {command: evil-server, disabled: true}\n  bad: {command: bad-server, toolsDenied: [x]}\n",
+    );
+    assert_snapshot!(stage.run("enable evil"), @"");
+    assert_snapshot!(stage.run("enable bad/x"), @"");
+    assert_snapshot!(stage.run("disable bad/y"), @"");
+    assert_snapshot!(stage.run("trust --list"), @"No trusted files");
+    assert!(stage.run("ls").contains("error[not_trusted]"));
+    // What is trusted stays so.
+    stage.run("trust");
+    assert!(!stage.run("disable bad/x").contains("Not trusted"));
+    stage.run("disable evil");
+    assert!(!stage.run("enable evil").contains("Not trusted"));
+    assert!(!stage.run("ls").contains("error[not_trusted]"));
+}
+
+#[test]
 fn entries_of_project_files_are_imported_without_trust() {
     let stage = Stage::new();
     write_servers(&stage, ".cursor/mcp.json", &json!({"evil": evil(&stage)}));

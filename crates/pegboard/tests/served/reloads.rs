@@ -1,6 +1,6 @@
 //! Reloads: no call fails, and clients are notified.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use pegboard::wire::client::{Era, McpClient, RequestOptions};
 use pegboard::wire::{RawJson, ResponseEvent};
@@ -275,6 +275,13 @@ async fn new_and_changed_programs_wait_for_approval() {
             signal(&endpoint.child, Signal::HUP);
         } else {
             let said = run(&environment, &["reload", "-o", "text"]).await;
+            let refused = "error[not_approved]: the changes need your approval";
+            assert!(
+                said.contains(refused) && said.contains(&format!("Waiting  t/{name} ({reason})")),
+                "{said}"
+            );
+            assert_eq!(environment.n_started(), 2, "{reason}: nothing was started");
+            let said = run(&environment, &["reload", "--yes", "-o", "text"]).await;
             assert!(said.contains(&format!("Approved  t/{name} ({reason})")), "{said}");
         }
         endpoint.wait_for_line("Reloaded").await;
@@ -282,6 +289,120 @@ async fn new_and_changed_programs_wait_for_approval() {
         let status = run(&environment, &["status", "-o", "text"]).await;
         assert!(!status.contains("waiting"), "{status}");
     }
+}
+
+/// Sends a request to the local socket of the gateway.
+async fn post_reload(environment: &TestEnvironment, endpoint: &Endpoint, body: &Value) -> Value {
+    let socket = find_file(environment.folder(), &format!("{}.sock", endpoint.child.id().unwrap())).unwrap();
+    let client = reqwest::Client::builder().unix_socket(socket).build().unwrap();
+    let request = client.post("http://localhost/api/reload").header("content-type", "application/json");
+    let response = request.body(body.to_string()).send().await.unwrap();
+    serde_json::from_str(&response.text().await.unwrap()).unwrap()
+}
+
+fn find_file(folder: &Path, name: &str) -> Option<PathBuf> {
+    let mut entries = std::fs::read_dir(folder).ok()?.map(|entry| entry.unwrap().path());
+    entries.find_map(|path| {
+        if path.file_name().is_some_and(|file| file == name) { Some(path) } else { find_file(&path, name) }
+    })
+}
+
+#[tokio::test]
+async fn only_what_was_shown_is_approved() {
+    for approval in ["signal", "digest"] {
+        let environment = TestEnvironment::new();
+        let server = environment.server("s", &["x"]);
+        let (file, endpoint) = serving(&environment, &json!({"s": server})).await;
+        let write = |name: &str| {
+            let mut evil = environment.server("evil", &["y"]);
+            evil["start"] = json!("eager");
+            // The values look the same.
+            evil["env"] = json!({"SAID_WHAT": name});
+            rewrite(&file, &of(&json!({"s": server, "evil": evil})));
+        };
+        write("one");
+        endpoint.wait_for_line("Approve").await;
+        let digest = post_reload(&environment, &endpoint, &json!({})).await["digest"].clone();
+        endpoint.wait_for_line("Approve").await;
+        write("other");
+        let approve = async |digest: &Value| {
+            if approval == "signal" {
+                signal(&endpoint.child, Signal::HUP);
+            } else {
+                post_reload(&environment, &endpoint, &json!({"approve": digest})).await;
+            }
+        };
+        approve(&digest).await;
+        let said = endpoint.wait_for_line("Approve").await;
+        assert!(said.contains("Waiting  t/evil (new)"), "{approval}: {said}");
+        assert_eq!(environment.n_started(), 1, "{approval}: nothing was started");
+        let digest = post_reload(&environment, &endpoint, &json!({})).await["digest"].clone();
+        endpoint.wait_for_line("Approve").await;
+        approve(&digest).await;
+        endpoint.wait_for_line("+ t/evil").await;
+        environment.wait_for_event("evil started").await;
+    }
+}
+
+#[tokio::test]
+async fn secrets_are_sent_to_no_other_origin_without_approval() {
+    let environment = TestEnvironment::new();
+    let elsewhere = Recorder::start([CannedResponse::json("{}")]).await;
+    let hub = |url: &str, more: Value| {
+        let mut hub = json!({"url": url, "start": "eager"});
+        hub.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        hub
+    };
+    let key = json!({"headers": {"X-Key": "k1"}});
+    let before = "http://127.0.0.1:9/mcp";
+    let after = elsewhere.url("/mcp");
+    for (old, new, waits) in [
+        (hub(before, key.clone()), hub(&after, key.clone()), Some("changed origin")),
+        (hub(before, key.clone()), hub(&after, json!({})), None),
+        (hub(before, key.clone()), hub("http://127.0.0.1:9/other", key.clone()), None),
+        (hub(before, json!({})), hub(&format!("{after}?key=${{HOME}}"), json!({})), Some("changed origin")),
+        (json!(null), hub(&after, key.clone()), Some("new")),
+        (json!(null), hub(&after, json!({})), None),
+    ] {
+        let server = environment.server("s", &["x"]);
+        let with = |hub: &Value| match hub {
+            Value::Null => json!({"s": server}),
+            hub => json!({"s": server, "hub": hub}),
+        };
+        let (file, endpoint) = serving(&environment, &with(&old)).await;
+        rewrite(&file, &of(&with(&new)));
+        let said = endpoint.wait_for_line(if waits.is_some() { "Approve" } else { "Reloaded" }).await;
+        match waits {
+            Some(reason) => assert!(said.contains(&format!("Waiting  t/hub ({reason})")), "{new}: {said}"),
+            None => assert!(said.contains("t/hub"), "{new}: {said}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn filters_and_access_of_project_files_wait_for_approval() {
+    let environment = TestEnvironment::new();
+    let mut configuration = of(&json!({"s": environment.server("s", &["x", "y"])}));
+    configuration["toolboxes"]["t"]["mcpServers"]["s"]["toolsDenied"] = json!(["y"]);
+    let file = environment.write("pegboard.json", &configuration.to_string());
+    run(&environment, &["trust"]).await;
+    let mut command = environment.command(PROGRAM);
+    command.args(["serve", "--http", "127.0.0.1:0", "--profile", "flat"]);
+    let endpoint = Endpoint::start(command).await;
+    let (client, _) = endpoint.client(None, Era::Session).await;
+    assert_eq!(names(&client, 1).await, ["s__x"]);
+    configuration["toolboxes"]["t"]["mcpServers"]["s"]["toolsDenied"] = json!([]);
+    configuration["transparent"] = json!(true);
+    configuration["defaults"] = json!({"tracePayloads": true});
+    rewrite(&file, &configuration);
+    let said = endpoint.wait_for_line("Approve").await;
+    assert!(said.contains("Waiting  t/s (changed tools): "), "{said}");
+    assert!(said.contains("Waiting  access (new): tracePayloads true, transparent true"), "{said}");
+    assert_eq!(names(&client, 1).await, ["s__x"]);
+    let said = run(&environment, &["trust"]).await;
+    assert!(said.contains("The running gateway still waits: run pegboard reload"), "{said}");
+    run(&environment, &["reload"]).await;
+    assert_eq!(names(&client, 2).await, ["x", "y"]);
 }
 
 #[tokio::test]
@@ -349,9 +470,9 @@ async fn requests_of_project_files_wait_for_trust() {
     assert!(said.contains("Waiting  t/ask (new): GET "), "{said}");
     assert!(said.contains("Waiting  t/hub (new): "), "{said}");
     assert!(said.contains("+ t/chain"), "chains use what is there: {said}");
-    run(&environment, &["reload"]).await;
-    let said = endpoint.wait_for_line("Reloaded").await;
-    assert!(said.contains("+ t/rest"), "{said}");
+    run(&environment, &["reload", "--yes"]).await;
+    let said = endpoint.wait_for_line("+ t/rest").await;
+    assert!(said.contains("Reloaded"), "{said}");
     let listed = run(&environment, &["trust", "--list"]).await;
     assert!(listed.contains("t/ask") && listed.contains("t/hub"), "an approval is remembered: {listed}");
 }

@@ -8,6 +8,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
+use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time;
@@ -24,24 +25,37 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Text that tells how to approve changes without a terminal.
 pub(super) const APPROVE_BY_COMMAND: &str = "Approve with pegboard reload";
 
-/// Reply to a command that requests a reload.
-pub(super) type ReloadReply = oneshot::Sender<Result<ReloadOutcome, CliError>>;
+/// Request of a command to reload.
+pub(super) struct ReloadRequest {
+    /// Digest of the changes that the user agrees to.
+    pub(super) approve: Option<String>,
+    /// Receives the outcome.
+    pub(super) reply: oneshot::Sender<Result<ReloadOutcome, CliError>>,
+}
+
+/// Body of `POST /api/reload`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReloadBody {
+    #[serde(default)]
+    approve: Option<String>,
+}
 
 /// Requests of commands to reload.
-pub(crate) struct ReloadRequests(mpsc::Receiver<ReloadReply>);
+pub(crate) struct ReloadRequests(mpsc::Receiver<ReloadRequest>);
 
 impl ReloadRequests {
     /// Creates the route that accepts requests, and their receiver. The route is for the local socket only,
-    /// since a request to it approves programs.
+    /// since a request to it can approve programs.
     pub(crate) fn new() -> (Router, Self) {
         let (sender, receiver) = mpsc::channel(MAX_REQUESTS);
         (Router::new().route("/api/reload", post(reload)).with_state(sender), Self(receiver))
     }
 
     /// Waits for a request.
-    pub(super) async fn next(&mut self) -> ReloadReply {
+    pub(super) async fn next(&mut self) -> ReloadRequest {
         match self.0.recv().await {
-            Some(reply) => reply,
+            Some(request) => request,
             // There is no local socket.
             None => std::future::pending().await,
         }
@@ -49,12 +63,17 @@ impl ReloadRequests {
 }
 
 /// `POST /api/reload`
-async fn reload(State(requests): State<mpsc::Sender<ReloadReply>>) -> Response {
+async fn reload(
+    State(requests): State<mpsc::Sender<ReloadRequest>>,
+    Json(body): Json<ReloadBody>,
+) -> Response {
     let (reply, outcome) = oneshot::channel();
-    let is_sent = requests.send(reply).await.is_ok();
+    let is_sent = requests.send(ReloadRequest { approve: body.approve, reply }).await.is_ok();
     match outcome.await {
-        Ok(Ok(ReloadOutcome { changes, approved })) if is_sent => {
-            Json(json!({"changes": changes, "approved": approved})).into_response()
+        Ok(Ok(ReloadOutcome { changes, approved, pending, digest })) if is_sent => {
+            let document =
+                json!({"changes": changes, "approved": approved, "pending": pending, "digest": digest});
+            Json(document).into_response()
         }
         Ok(Err(failure)) => {
             let hint = "fix it, then run pegboard reload again; pegboard validate shows all problems";

@@ -15,7 +15,7 @@ use pegboard::wire::descriptors;
 use pegboard::wiring::App;
 use tokio::time;
 
-use super::approval::{APPROVE_BY_COMMAND, ReloadReply, ReloadRequests, TerminalAnswers};
+use super::approval::{APPROVE_BY_COMMAND, ReloadRequest, ReloadRequests, TerminalAnswers};
 use crate::cli::CliError;
 use crate::cli::format::one_line;
 use crate::paths::{self, ConfigSelection};
@@ -67,32 +67,41 @@ pub(crate) struct ReloadTriggers {
 enum ReloadTrigger {
     /// Files changed. The user has not agreed to the changes.
     FilesChanged,
-    /// The user agreed on the terminal to the changes that were printed.
-    Answered,
-    /// The user asked for a reload, and thereby agrees to the changes.
-    Requested(Option<ReloadReply>),
+    /// The user agreed, on the terminal or with SIGHUP, to the changes that were printed.
+    Agreed,
+    /// A command asked for a reload. It may agree to changes that it has shown.
+    Requested(ReloadRequest),
 }
 
-/// Consent of the user to changes that need approval.
+/// Consent of the user to changes that need approval. It never covers more than the user was shown.
 enum Consent {
     /// The user was not asked.
     None,
     /// The user agreed to these changes and to no others.
     Shown(Vec<HeldChange>),
-    /// The user agreed to the files as they are now.
-    All,
+    /// The user agreed to the changes with this digest.
+    Digest(String),
 }
 
 impl Consent {
     /// Splits changes into those that the user agreed to and those that wait.
     fn split(&self, changes: Vec<HeldChange>) -> (Vec<HeldChange>, Vec<HeldChange>) {
+        // The files may have changed since.
         let is_agreed = match self {
             Self::None => false,
-            // The files may have changed since.
             Self::Shown(shown) => *shown == changes,
-            Self::All => true,
+            Self::Digest(digest) => HeldChange::digest_of(&changes) == *digest,
         };
         if is_agreed { (changes, Vec::new()) } else { (Vec::new(), changes) }
+    }
+
+    /// Returns `true` if the user agreed to some changes.
+    fn is_given(&self) -> bool {
+        match self {
+            Self::None => false,
+            Self::Shown(shown) => !shown.is_empty(),
+            Self::Digest(_) => true,
+        }
     }
 }
 
@@ -102,6 +111,9 @@ pub(crate) struct ReloadOutcome {
     pub(super) changes: String,
     /// Changes among them that needed approval.
     pub(super) approved: Vec<PendingChange>,
+    /// Changes that wait, and the digest that approves them.
+    pub(super) pending: Vec<PendingChange>,
+    pub(super) digest: String,
 }
 
 impl ConfigWatcher {
@@ -146,8 +158,10 @@ impl ConfigWatcher {
             let files = self.selection.files();
             let consent = match &trigger {
                 ReloadTrigger::FilesChanged => Consent::None,
-                ReloadTrigger::Answered => Consent::Shown(self.shown.clone()),
-                ReloadTrigger::Requested(_) => Consent::All,
+                ReloadTrigger::Agreed => Consent::Shown(self.shown.clone()),
+                ReloadTrigger::Requested(request) => {
+                    request.approve.clone().map_or(Consent::None, Consent::Digest)
+                }
             };
             let outcome = match self.reload(consent, app, served, telemetry).await {
                 Ok(outcome) => {
@@ -165,9 +179,9 @@ impl ConfigWatcher {
                     Err(failure)
                 }
             };
-            if let ReloadTrigger::Requested(Some(reply)) = trigger {
+            if let ReloadTrigger::Requested(request) = trigger {
                 // The command may have been interrupted.
-                let _ = reply.send(outcome);
+                let _ = request.reply.send(outcome);
             }
         }
     }
@@ -185,22 +199,23 @@ impl ConfigWatcher {
         self.watch_references(&configuration);
         let changes = self.review(&configuration);
         let (agreed, held) = consent.split(changes);
-        if matches!(consent, Consent::Shown(_)) && !held.is_empty() {
+        if consent.is_given() && !held.is_empty() {
             write_stderr("Not approved: the changes are no longer those that were shown");
         }
         self.approved.take_back(&mut configuration, &held);
         let approved = self.approved.after(&configuration, &held);
         let mut actions = configuration.actions.clone();
-        if !matches!(consent, Consent::All) {
-            actions.retain(|action| agreed.iter().any(|change| change.includes(action)));
-        }
+        actions.retain(|action| agreed.iter().any(|change| change.includes(action)));
         let changes = app.reload(configuration, served, telemetry).await;
         let changes = changes.map_err(|error| CliError::configuration(error.to_string()))?.to_string();
         self.approved = approved;
-        self.pending.replace(held.iter().cloned().map(pending_change).collect());
+        let pending: Vec<PendingChange> = held.iter().cloned().map(pending_change).collect();
+        self.pending.replace(pending.clone());
+        let digest = HeldChange::digest_of(&held);
         self.shown = held;
         self.remember(actions).await;
-        Ok(ReloadOutcome { changes, approved: agreed.into_iter().map(pending_change).collect() })
+        let approved = agreed.into_iter().map(pending_change).collect();
+        Ok(ReloadOutcome { changes, approved, pending, digest })
     }
 
     /// Trusts the project files among these actions from now on.
@@ -256,9 +271,9 @@ impl ConfigWatcher {
                 self.digests = now;
                 return ReloadTrigger::FilesChanged;
             }
-            () = triggers.signal.next() => ReloadTrigger::Requested(None),
-            reply = triggers.requests.next() => ReloadTrigger::Requested(Some(reply)),
-            () = triggers.terminal.agreed(), if is_waiting => ReloadTrigger::Answered,
+            () = triggers.signal.next() => ReloadTrigger::Agreed,
+            request = triggers.requests.next() => ReloadTrigger::Requested(request),
+            () = triggers.terminal.agreed(), if is_waiting => ReloadTrigger::Agreed,
         };
         self.digests = FileDigests::new(&own, &referenced);
         trigger
