@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::body::{Body, HttpBody};
 use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -22,6 +23,7 @@ use pegboard_runtime::Runtime;
 use pegboard_runtime::metrics::Metrics;
 use pegboard_runtime::wall_clock::WallClock;
 use pegboard_wire::http::server::{HttpServerOptions, check_host_and_origin};
+use pegboard_wire::server::ResponseMemory;
 
 pub use attached::{AttachedClient, AttachedClients, AttachedGuard, GatewayMode};
 use calls::CallSubscribers;
@@ -214,10 +216,25 @@ pub fn router(api: &Api, scope: ApiScope, options: &HttpServerOptions) -> Router
         .with_state(state)
 }
 
+/// Counts a large body until the client has read it, or replaces it by an error.
+async fn limited(response: Response, memory: &ResponseMemory) -> Response {
+    let n_bytes = response.body().size_hint().exact().unwrap_or_default();
+    if n_bytes < ResponseMemory::MIN_COUNTED_BYTES as u64 {
+        return response;
+    }
+    let (parts, body) = response.into_parts();
+    // The body is complete: its size is known.
+    let body = axum::body::to_bytes(body, usize::MAX).await.unwrap_or_default();
+    match memory.hold_body(body) {
+        Ok(body) => Response::from_parts(parts, Body::from(body)),
+        Err(full) => ApiProblem::response_too_large(&full).into_response(),
+    }
+}
+
 /// Rejects requests with a foreign `Host` or `Origin` header.
 async fn guard(State(state): State<Arc<ApiState>>, request: Request, next: Next) -> Response {
     match check_host_and_origin(request.headers(), request.uri(), &state.options) {
-        Ok(_) => next.run(request).await,
+        Ok(_) => limited(next.run(request).await, &state.options.response_memory).await,
         Err(rejection) => ApiProblem::from(rejection).into_response(),
     }
 }

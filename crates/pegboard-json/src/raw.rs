@@ -148,6 +148,19 @@ impl RawJson {
         self.bytes
     }
 
+    /// Replaces the bytes by a copy of them that is owned otherwise.
+    ///
+    /// # Panics
+    ///
+    /// If they are other bytes.
+    #[must_use]
+    pub fn map_bytes(self, map: impl FnOnce(Bytes) -> Bytes) -> Self {
+        let place = (self.bytes.as_ptr(), self.bytes.len());
+        let bytes = map(self.bytes);
+        assert!(place == (bytes.as_ptr(), bytes.len()), "the bytes are the same");
+        Self { bytes, members: self.members }
+    }
+
     /// Returns `true` if the value is an object.
     pub fn is_object(&self) -> bool {
         self.bytes.first() == Some(&b'{')

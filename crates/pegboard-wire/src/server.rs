@@ -23,12 +23,14 @@ use pegboard_json::RawJson;
 mod input_requests;
 pub(crate) mod notification_stream;
 mod peer;
+mod response_memory;
 pub(crate) mod session;
 pub(crate) mod stateless;
 mod subscription;
 
 pub use input_requests::ClientCapability;
 pub use peer::Peer;
+pub use response_memory::{ResponseMemory, ResponseMemoryFull};
 
 /// The implementation of an MCP server, independent of era and transport.
 pub trait McpService: Send + Sync + 'static {
@@ -214,6 +216,8 @@ pub struct ServiceServer {
     pub(crate) limits: ConnectionLimits,
     /// The only era served; `None` for both.
     only_era: Option<Era>,
+    /// Memory for results that clients have not read.
+    pub(crate) response_memory: ResponseMemory,
 }
 
 impl ServiceServer {
@@ -232,13 +236,21 @@ impl ServiceServer {
             max_inbound: Self::MAX_REQUESTS,
             ..ConnectionLimits::default()
         };
-        Self { service, signer: StateSigner::random(Self::STATE_LIFETIME), limits, only_era: None }
+        let signer = StateSigner::random(Self::STATE_LIFETIME);
+        Self { service, signer, limits, only_era: None, response_memory: ResponseMemory::default() }
     }
 
     /// Signs state with a key shared by other processes.
     #[must_use]
     pub fn with_signer(mut self, signer: StateSigner) -> Self {
         self.signer = signer;
+        self
+    }
+
+    /// Shares the memory for results that clients have not read.
+    #[must_use]
+    pub fn with_response_memory(mut self, memory: ResponseMemory) -> Self {
+        self.response_memory = memory;
         self
     }
 

@@ -9,6 +9,7 @@ use pegboard_core::store::StoreError;
 use pegboard_json::RawJson;
 use pegboard_runtime::trace_id::TraceId;
 use pegboard_wire::http::server::HttpRejection;
+use pegboard_wire::server::ResponseMemoryFull;
 use serde::{Deserialize, Serialize};
 
 use super::stream::json_response;
@@ -125,6 +126,11 @@ impl ApiProblem {
     pub(super) fn violations(mut self, violations: Vec<String>) -> Self {
         self.response.error.violations = violations;
         self
+    }
+
+    /// The response does not fit into the memory for responses.
+    pub(super) fn response_too_large(full: &ResponseMemoryFull) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, ErrorKind::LimitExceeded.as_str(), full.to_string())
     }
 
     /// Adds the trace id of a call.

@@ -31,6 +31,7 @@ use crate::transport::{
 /// mounted, which clients are told.
 pub fn endpoint(server: ServiceServer, base: &str, options: HttpServerOptions) -> Router {
     let base = base.trim_end_matches('/').to_owned();
+    let server = server.with_response_memory(options.response_memory.clone());
     let endpoint = Arc::new(LegacyEndpoint { server, base, options, sessions: Mutex::default() });
     Router::new()
         .route("/sse", get(open_stream))

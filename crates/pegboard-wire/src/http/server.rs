@@ -19,7 +19,7 @@ use crate::era::{Era, Revision};
 use crate::http::body::{BodyBuffer, BodyTooLarge};
 use crate::http::headers;
 use crate::message::{Frame, Id, InvalidMessage, Message, Request, RpcError, code};
-use crate::server::ServiceServer;
+use crate::server::{ResponseMemory, ServiceServer};
 
 mod channel;
 mod event_memory;
@@ -64,6 +64,8 @@ pub struct HttpServerOptions {
     pub session_idle: Duration,
     /// Memory for the events of sessions.
     pub event_memory: EventMemory,
+    /// Memory for results that clients have not read.
+    pub response_memory: ResponseMemory,
 }
 
 impl Default for HttpServerOptions {
@@ -78,6 +80,7 @@ impl Default for HttpServerOptions {
             max_sessions: 10_000,
             session_idle: Duration::from_hours(1),
             event_memory: EventMemory::default(),
+            response_memory: ResponseMemory::default(),
         }
     }
 }
@@ -100,6 +103,7 @@ struct EndpointState {
 impl HttpServerEndpoint {
     /// Creates an endpoint for `server`.
     pub fn new(server: ServiceServer, options: HttpServerOptions) -> Self {
+        let server = server.with_response_memory(options.response_memory.clone());
         let sessions = Sessions::new(server.clone(), options.clone());
         Self(Arc::new(EndpointState { server, options, sessions }))
     }

@@ -13,8 +13,8 @@ use tokio::sync::broadcast::error::RecvError;
 use super::input_requests::{check_capabilities, send_input_requests};
 use super::stateless::RequestMeta;
 use super::{
-    ClientDescription, ClientSessionId, DEFAULT_LOG_LEVEL, McpService, Peer, ServerRequest, ServiceChange,
-    ServiceReply, ServiceServer, stateless,
+    ClientDescription, ClientSessionId, DEFAULT_LOG_LEVEL, McpService, Peer, ResponseMemory, ServerRequest,
+    ServiceChange, ServiceReply, ServiceServer, stateless,
 };
 use crate::connection::{Connection, InboundHandler, InboundRequest, WeakConnection};
 use crate::era::{Era, LogLevel, Revision};
@@ -104,6 +104,7 @@ fn initialize_result(service: &dyn McpService, revision: Revision, client: &Clie
 pub(super) struct SessionGuard {
     pub(super) id: ClientSessionId,
     pub(super) service: Arc<dyn McpService>,
+    pub(super) response_memory: ResponseMemory,
 }
 
 impl Drop for SessionGuard {
@@ -145,7 +146,8 @@ impl InboundHandler for ServerSession {
 
 impl ServerSession {
     fn new(server: &ServiceServer, id: ClientSessionId) -> Arc<Self> {
-        let guard = Arc::new(SessionGuard { id, service: Arc::clone(&server.service) });
+        let (service, response_memory) = (Arc::clone(&server.service), server.response_memory.clone());
+        let guard = Arc::new(SessionGuard { id, service, response_memory });
         Arc::new(Self { guard, server: server.clone(), state: Arc::default() })
     }
 
@@ -213,7 +215,7 @@ impl ServerSession {
                             "resources/subscribe" => lock_state(&session_state).subscribe(&params),
                             _ => {}
                         }
-                        return Ok(strip_stateless_fields(result));
+                        return Ok(guard.response_memory.hold(strip_stateless_fields(result))?);
                     }
                     ServiceReply::InputRequired { input_requests, state: next_state } => {
                         check_capabilities(&client, &input_requests)?;

@@ -90,7 +90,8 @@ pub(crate) async fn call(
                     input_required(&input_requests, state.map(sign))
                 }
             };
-            Ok(with_required_fields(result, &request.method, &server.service.info()))
+            let result = with_required_fields(result, &request.method, &server.service.info());
+            Ok(server.response_memory.hold(result)?)
         }
     }
 }

@@ -52,7 +52,8 @@ pub(super) async fn listen(
     }
     let filter = requested.supported_by(&description.capabilities);
     let changes = server.service.changes();
-    let stream = SessionGuard { id: ClientSessionId::random(), service: Arc::clone(&server.service) };
+    let (service, response_memory) = (Arc::clone(&server.service), server.response_memory.clone());
+    let stream = SessionGuard { id: ClientSessionId::random(), service, response_memory };
     server.service.on_resources_watched(&stream.id, &filter.resource_subscriptions).await;
     let tag = subscription_meta(&request.id);
     let acknowledged = tag.with("notifications", &RawJson::of(&filter));

@@ -19,6 +19,7 @@ use crate::websocket::pump::pump;
 
 /// Returns a router that serves `server` over WebSocket. Hosts and origins are checked as for HTTP.
 pub fn endpoint(server: ServiceServer, options: HttpServerOptions) -> Router {
+    let server = server.with_response_memory(options.response_memory.clone());
     Router::new().fallback(any(upgrade)).with_state(Arc::new((server, options)))
 }
 

@@ -22,6 +22,7 @@ use pegboard::wire::http;
 use pegboard::wire::http::server::{
     DroppedNotifications, EventMemory, HttpServerOptions, NotificationLoss, ServerThreads,
 };
+use pegboard::wire::server::ResponseMemory;
 use pegboard::wiring::{App, AppOptions};
 use tokio::net::TcpSocket;
 
@@ -307,6 +308,7 @@ impl ServeArgs {
             let (gateway, scope) = match principal {
                 Some(name) => {
                     options.event_memory = options.event_memory.part(EventMemory::PRINCIPAL_BYTES);
+                    options.response_memory = options.response_memory.part(ResponseMemory::PRINCIPAL_BYTES);
                     (app.gateway.for_principal(name), ApiScope::Principal(name.to_owned()))
                 }
                 None => (app.gateway.clone(), ApiScope::All),

@@ -272,3 +272,82 @@ async fn only_clients_of_2025_11_25_get_an_event_without_data() {
         assert_eq!(events.iter().filter(|event| has_retry(event)).count(), 1, "{revision} {events:?}");
     }
 }
+
+/// Answers every request with 100 KiB.
+struct LargeResult;
+
+impl McpService for LargeResult {
+    fn describe(&self, revision: Revision) -> ServiceDescription {
+        SessionIdEcho.describe(revision)
+    }
+
+    fn call(&self, _request: ServerRequest) -> BoxFuture<'static, Result<ServiceReply, RpcError>> {
+        ready(Ok(RawJson::from(json!({"text": "x".repeat(100 << 10)})).into())).boxed()
+    }
+}
+
+async fn body_of(reply: HttpReply) -> String {
+    String::from_utf8(reply.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
+}
+
+const DISCARDED: &str = "The result of 100 KiB was discarded";
+
+/// A result that does not fit is replaced by an error, until the client has read the others.
+#[tokio::test]
+async fn unread_results_are_limited_over_http() {
+    let response_memory = ResponseMemory::new(250 << 10);
+    let options =
+        HttpServerOptions { response_memory: response_memory.clone(), ..HttpServerOptions::default() };
+    let endpoint = HttpServerEndpoint::new(ServiceServer::new(Arc::new(LargeResult)), options);
+    let post = async |session: Option<&HeaderValue>, body: serde_json::Value| {
+        let mut request = http::Request::post("/").header(header::CONTENT_TYPE, "application/json");
+        request = request.header(header::HOST, "localhost");
+        if let Some(session) = session {
+            request = request.header(headers::SESSION_ID, session);
+        }
+        endpoint.handle(request.body(Body::from(body.to_string())).unwrap()).await
+    };
+    let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}});
+    let opened =
+        post(None, json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})).await;
+    let session = opened.headers()[headers::SESSION_ID].clone();
+    let call = async |id: u64| {
+        post(Some(&session), json!({"jsonrpc": "2.0", "id": id, "method": "tools/call"})).await
+    };
+    let unread = [call(2).await, call(3).await];
+    let refused = body_of(call(4).await).await;
+    assert!(refused.contains(DISCARDED) && refused.contains(r#""executed":true"#), "{refused}");
+    for reply in unread {
+        assert!(!body_of(reply).await.contains("error"), "the others are complete");
+    }
+    assert_eq!(response_memory.n_bytes(), 0);
+    assert!(!body_of(call(5).await).await.contains("error"));
+}
+
+/// Transports with a queue, which are stdio and WebSocket, have the same limit.
+#[tokio::test]
+async fn unread_results_are_limited_in_a_queue() {
+    use crate::transport::{IncomingEvent, TransportEnd, channels};
+
+    let memory = ResponseMemory::new(250 << 10);
+    let server = ServiceServer::new(Arc::new(LargeResult)).with_response_memory(memory.clone());
+    let (transport, end) = channels();
+    tokio::spawn(async move { server.serve(transport).await });
+    let TransportEnd { mut outgoing, incoming, cancels: _cancels } = end;
+    let send = async |id: i64, method: &str, params: serde_json::Value| {
+        let message = Message::request(Id::Number(id), method, Some(RawJson::from(params)));
+        incoming.send(IncomingEvent::message(message)).await.unwrap();
+    };
+    send(1, "initialize", json!({"protocolVersion": "2025-11-25", "capabilities": {}})).await;
+    outgoing.recv().await.unwrap();
+    let mut unread = Vec::new();
+    for id in 2..5 {
+        send(id, "tools/call", json!({})).await;
+        unread.push(outgoing.recv().await.unwrap().message);
+    }
+    let texts = unread.iter().map(|message| String::from_utf8(message.encode().to_vec()).unwrap());
+    let is_discarded: Vec<bool> = texts.map(|text| text.contains(DISCARDED)).collect();
+    assert_eq!(is_discarded, [false, false, true]);
+    drop(unread);
+    assert_eq!(memory.n_bytes(), 0);
+}
