@@ -44,11 +44,29 @@ impl TransportError {
                 ),
                 None => format!("the server's certificate is not trusted: {TRUST_AUTHORITY}"),
             },
+            rustls::Error::InvalidCertificate(problem) => {
+                format!("the server's certificate is not valid: {}", defect(problem)?)
+            }
             rustls::Error::General(problem) => cannot_verify(problem, trusted_file().as_deref()),
             _ => return None,
         };
         Some(Self::Untrusted { what })
     }
+}
+
+/// Describes a defect of a certificate, and its fix; `None` if the error of the library says more.
+fn defect(problem: &CertificateError) -> Option<&'static str> {
+    Some(match problem {
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "it has expired; renew it",
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "it is not valid yet; check the clocks of both machines"
+        }
+        // This one has no variant of its own.
+        CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
+            "it is the certificate of an authority; the server needs one that the authority has issued"
+        }
+        _ => return None,
+    })
 }
 
 /// Returns the TLS error in a chain of causes. The cause of an I/O error that wraps another is the cause of the
@@ -100,6 +118,27 @@ fn file_problem(file: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_defect_of_a_certificate_has_a_description() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("CaUsedAsEndEntity")]
+        struct FromVerifier;
+
+        let of_verifier = CertificateError::Other(rustls::OtherError(std::sync::Arc::new(FromVerifier)));
+        for (problem, expected) in [
+            (CertificateError::Expired, Some("it has expired")),
+            (CertificateError::NotValidYet, Some("it is not valid yet")),
+            (of_verifier, Some("it is the certificate of an authority")),
+            (CertificateError::Revoked, None),
+        ] {
+            let described = TransportError::untrusted(&rustls::Error::InvalidCertificate(problem));
+            let described = described.map(|error| error.to_string());
+            let expected = expected.map(|text| format!("the server's certificate is not valid: {text}"));
+            assert_eq!(described.is_some(), expected.is_some());
+            assert!(described.unwrap_or_default().starts_with(&expected.unwrap_or_default()));
+        }
+    }
 
     #[test]
     fn a_problem_of_the_verifier_has_its_true_cause() {

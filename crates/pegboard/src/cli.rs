@@ -59,7 +59,7 @@ pub(crate) struct Globals {
     #[arg(long, global = true)]
     pub(crate) no_daemon: bool,
     /// Maximum time to wait for a gateway, a server or a model: 30s, 5m
-    #[arg(long, value_name = "DURATION", global = true)]
+    #[arg(long, value_name = "DURATION", value_parser = duration_with_unit, global = true)]
     pub(crate) timeout: Option<HumanDuration>,
     /// Print only results and errors
     #[arg(long, short, global = true, conflicts_with = "verbose")]
@@ -134,6 +134,15 @@ impl Globals {
     /// Returns the format of `--output`, or else text on a terminal and JSON in a pipe.
     pub(crate) fn data_format(&self) -> OutputFormat {
         self.format_or(if print::is_terminal() { OutputFormat::Text } else { OutputFormat::Json })
+    }
+}
+
+/// Parses a duration. A number alone is rejected: milliseconds, as in files, are not what a user means.
+pub(crate) fn duration_with_unit(text: &str) -> Result<HumanDuration, String> {
+    let duration = text.parse::<HumanDuration>().map_err(|_| "use a number with a unit: 500ms, 30s, 5m")?;
+    match text.trim().parse::<f64>() {
+        Ok(number) if number > 0.0 => Err(format!("add a unit: {number}s or {number}ms")),
+        Ok(_) | Err(_) => Ok(duration),
     }
 }
 

@@ -5,7 +5,8 @@ use std::path::Path;
 use pegboard_config::trust::{
     ApprovedConfiguration, FileAction, FileOrigin, HeldChange, TrustError, TrustStore,
 };
-use pegboard_config::{Configuration, Layers, SourceSelection, load_layers};
+use pegboard_config::{Configuration, Layers, ServerEntry, SourceSelection, load_layers};
+use pegboard_core::settings::ServerSettings;
 use serde_json::{Value, json};
 
 /// Loads a file with this content.
@@ -54,7 +55,6 @@ fn programs_wait_for_approval_wherever_they_are() {
     let url = servers(&json!({"url": "https://example.com/mcp"}));
     for (before, after, reason) in [
         (&before, &before, None),
-        (&before, &with("toolsDenied", json!(["x"])), None),
         (&before, &with("startTimeout", json!("5s")), None),
         (&before, &with("start", json!("eager")), None),
         (&before, &json!({"mcpServers": {}}), None),
@@ -81,6 +81,71 @@ fn programs_wait_for_approval_wherever_they_are() {
             assert_eq!(held, [], "what the user has allowed needs no approval: {after}");
         }
     }
+}
+
+/// Returns the reasons for which changes of a file wait.
+fn reasons(origin: FileOrigin, before: &Value, after: &Value) -> String {
+    let (held, _) = review(origin, before, after, false);
+    let shown = |change: &HeldChange| format!("{} {}", change.target, change.reason);
+    held.iter().map(shown).collect::<Vec<_>>().join(", ")
+}
+
+#[test]
+fn filters_and_settings_of_access_wait_in_project_files() {
+    let program = servers(&json!({"command": "a"}));
+    let with = |key: &str, value: Value| {
+        let mut after = program.clone();
+        after[key] = value;
+        after
+    };
+    for (after, expected) in [
+        (servers(&json!({"command": "a", "toolsDenied": ["x"]})), "s changed tools"),
+        (servers(&json!({"command": "a", "toolFilters": ["x"]})), "s changed tools"),
+        (servers(&json!({"command": "a", "cacheScope": "global"})), "s changed tools"),
+        (with("allowedOrigins", json!(["https://a.example"])), "access new"),
+        (with("allowedHosts", json!(["a.example"])), "access new"),
+        (with("profiles", json!({"p": {"expose": "flat"}})), "access new"),
+        (with("defaults", json!({"tracePayloads": true})), "access new"),
+        (with("telemetry", json!({"otlpEndpoint": "http://a.example:4318"})), "telemetry new"),
+        (with("toolTimeout", json!("7s")), ""),
+    ] {
+        assert_eq!(reasons(FileOrigin::Project, &program, &after), expected, "{after}");
+        assert_eq!(reasons(FileOrigin::Named, &program, &after), "", "{after}");
+        let (_, configuration) = review(FileOrigin::Project, &program, &after, false);
+        assert_eq!(configuration.gateway.allowed_origins.len(), 0, "{after}");
+        assert!(!configuration.settings.trace_payloads, "{after}");
+        let ServerEntry::Mcp { tools, .. } = &configuration.toolboxes["default"].servers["s"] else {
+            panic!("it is a server")
+        };
+        assert_eq!(**tools, ServerSettings::default(), "the old form stays in use: {after}");
+    }
+}
+
+#[test]
+fn secrets_for_another_origin_wait_in_every_file() {
+    let key = json!({"X-Key": "k"});
+    let mcp = |url: &str, headers: &Value| json!({"mcpServers": {"s": {"url": url, "headers": headers}}});
+    let rest = |url: &str, headers: &Value| json!({"restTools": {"s": {"description": "R", "method": "GET", "url": url, "headers": headers}}});
+    let service = |url: &str, headers: &Value| json!({"openapiSpecs": {"s": {"spec": "api.json", "baseUrl": url, "headers": headers}}});
+    let model = |url: &str, headers: &Value| json!({"providers": {"s": {"type": "openai-compatible", "baseUrl": url, "headers": headers}}});
+    let token = |url: &str, _: &Value| {
+        let credential = json!({"clientId": "i", "clientSecret": "s", "tokenUrl": url});
+        json!({"openapiSpecs": {"s": {"spec": "api.json", "credentials": {"oauth": credential}}}})
+    };
+    type Write<'w> = &'w dyn Fn(&str, &Value) -> Value;
+    let (one, path, other) = ("https://one.example/a", "https://one.example/b", "https://other.example/a");
+    for write in [&mcp as Write<'_>, &rest, &service, &model, &token] {
+        for origin in [FileOrigin::Named, FileOrigin::User] {
+            let waits = |before: &Value, after: &Value| !reasons(origin, before, after).is_empty();
+            let before = write(one, &key);
+            assert!(waits(&before, &write(other, &key)), "{before}");
+            assert!(waits(&json!({}), &before), "{before}");
+            assert!(!waits(&before, &write(path, &key)), "{before}");
+            assert!(!waits(&before, &write(one, &json!({"X-Key": "other"}))), "{before}");
+        }
+    }
+    let variable = json!({"mcpServers": {"s": {"url": "https://other.example/${file:key}"}}});
+    assert_eq!(reasons(FileOrigin::Named, &json!({}), &variable), "", "an unusable entry sends nothing");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use super::ls::state_mark;
 use crate::api_client::{ApiClient, ApiPath, ServerView, view};
 use crate::cli::format::{format_millis, json_millis, one_line, plural};
 use crate::cli::spinner::Spinner;
-use crate::cli::{CliError, ExitReason, Globals, print};
+use crate::cli::{CliError, ExitReason, Globals, duration_with_unit, print};
 
 /// Poll interval of `--wait`.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -25,7 +25,7 @@ const MAX_WARNINGS: usize = 3;
 #[derive(Args)]
 pub(crate) struct StatusArgs {
     /// Wait until a gateway is running and its servers have started, up to this long
-    #[arg(long, value_name = "DURATION", num_args = 0..=1, default_missing_value = "30s")]
+    #[arg(long, value_name = "DURATION", value_parser = duration_with_unit, num_args = 0..=1, default_missing_value = "30s")]
     wait: Option<HumanDuration>,
 }
 

@@ -396,9 +396,14 @@ fn switching_an_entry_of_a_repository_is_no_consent() {
         "pegboard.yaml",
         "mcpServers:\n  evil: {command: evil-server, disabled: true}\n  bad: {command: bad-server, toolsDenied: [x]}\n",
     );
-    assert_snapshot!(stage.run("enable evil"), @"");
-    assert_snapshot!(stage.run("enable bad/x"), @"");
-    assert_snapshot!(stage.run("disable bad/y"), @"");
+    for (command, shown) in [
+        ("enable evil", "pegboard.yaml would run evil: evil-server"),
+        ("enable bad/x", "pegboard.yaml would run bad: bad-server"),
+        ("disable bad/y", "pegboard.yaml would run bad: bad-server"),
+    ] {
+        let said = stage.run(command);
+        assert!(said.contains(shown) && said.contains("Not trusted yet"), "{command}: {said}");
+    }
     assert_snapshot!(stage.run("trust --list"), @"No trusted files");
     assert!(stage.run("ls").contains("error[not_trusted]"));
     // What is trusted stays so.

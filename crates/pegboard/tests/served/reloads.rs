@@ -339,7 +339,8 @@ async fn only_what_was_shown_is_approved() {
         let digest = post_reload(&environment, &endpoint, &json!({})).await["digest"].clone();
         endpoint.wait_for_line("Approve").await;
         approve(&digest).await;
-        endpoint.wait_for_line("+ t/evil").await;
+        let said = endpoint.wait_for_line("Reloaded").await;
+        assert!(said.contains("+ t/evil"), "{approval}: {said}");
         environment.wait_for_event("evil started").await;
     }
 }
@@ -471,8 +472,10 @@ async fn requests_of_project_files_wait_for_trust() {
     assert!(said.contains("Waiting  t/hub (new): "), "{said}");
     assert!(said.contains("+ t/chain"), "chains use what is there: {said}");
     run(&environment, &["reload", "--yes"]).await;
-    let said = endpoint.wait_for_line("+ t/rest").await;
-    assert!(said.contains("Reloaded"), "{said}");
+    // The command asks for the changes, and then approves them.
+    endpoint.wait_for_line("Reloaded").await;
+    let said = endpoint.wait_for_line("Reloaded").await;
+    assert!(said.contains("+ t/rest"), "{said}");
     let listed = run(&environment, &["trust", "--list"]).await;
     assert!(listed.contains("t/ask") && listed.contains("t/hub"), "an approval is remembered: {listed}");
 }
