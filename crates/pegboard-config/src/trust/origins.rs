@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use pegboard_core::settings::mcp::McpTarget;
+use pegboard_core::settings::mcp::{McpTarget, Secret};
 use pegboard_core::settings::model::{ModelProviderKind, ModelProviderSettings};
 
 use crate::configuration::{ModelProviderEntry, RestEntry, ServerEntry};
@@ -23,7 +23,7 @@ impl Origins {
             },
             ServerEntry::OpenApi { service, .. } => {
                 let token_urls = service.credentials.values().filter_map(|it| it.token_url.as_ref());
-                let token_urls = token_urls.map(|url| url.reveal());
+                let token_urls = token_urls.map(Secret::reveal);
                 Self::of(
                     [service.spec.as_str()].into_iter().chain(service.base_url.as_deref()).chain(token_urls),
                 )

@@ -121,6 +121,9 @@ fn filters_and_settings_of_access_wait_in_project_files() {
     }
 }
 
+/// Writes an entry with a URL and headers.
+type WriteEntry<'w> = &'w dyn Fn(&str, &Value) -> Value;
+
 #[test]
 fn secrets_for_another_origin_wait_in_every_file() {
     let key = json!({"X-Key": "k"});
@@ -132,9 +135,8 @@ fn secrets_for_another_origin_wait_in_every_file() {
         let credential = json!({"clientId": "i", "clientSecret": "s", "tokenUrl": url});
         json!({"openapiSpecs": {"s": {"spec": "api.json", "credentials": {"oauth": credential}}}})
     };
-    type Write<'w> = &'w dyn Fn(&str, &Value) -> Value;
     let (one, path, other) = ("https://one.example/a", "https://one.example/b", "https://other.example/a");
-    for write in [&mcp as Write<'_>, &rest, &service, &model, &token] {
+    for write in [&mcp as WriteEntry<'_>, &rest, &service, &model, &token] {
         for origin in [FileOrigin::Named, FileOrigin::User] {
             let waits = |before: &Value, after: &Value| !reasons(origin, before, after).is_empty();
             let before = write(one, &key);

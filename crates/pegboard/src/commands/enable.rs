@@ -89,7 +89,8 @@ impl EnableArgs {
         let gate = TrustGate::from_globals(globals);
         let foreign = gate.untrusted_edit(&edited.change, &before.change().new)?;
         let shown: Vec<&FileAction> = foreign.iter().collect();
-        match if shown.is_empty() { Some(true) } else { gate.ask(&shown) } {
+        let consent = if shown.is_empty() { Some(true) } else { gate.ask(&shown) };
+        match consent {
             Some(true) => edited.write(globals, |_| false),
             Some(false) => Err(gate.not_trusted(&shown)),
             None => {
