@@ -51,7 +51,9 @@ impl ReloadArgs {
         let Some(mut terminal) = Terminal::detect().filter(|_| !globals.no_input) else {
             return Err(not_approved("the changes need your approval", waiting));
         };
-        waiting.iter().for_each(|line| terminal.print(line));
+        for line in waiting {
+            terminal.print(line);
+        }
         let answer = terminal.read_line("Approve? [y/N] ", Echo::Shown).unwrap_or_default();
         if matches!(answer.trim().to_lowercase().as_str(), "y" | "yes") {
             return Ok(());
