@@ -87,7 +87,7 @@ const ENTRY_SETTINGS: [(&str, SettingEffect); 62] = [
 ];
 
 /// Settings at the root, and those under `defaults`.
-const ROOT_SETTINGS: [(&str, SettingEffect); 36] = [
+const ROOT_SETTINGS: [(&str, SettingEffect); 37] = [
     ("$schema", NoEffect),
     ("agents", NoEffect),
     ("allowedHosts", Use),
@@ -103,6 +103,7 @@ const ROOT_SETTINGS: [(&str, SettingEffect); 36] = [
     ("mcpInitConcurrency", NoEffect),
     ("mcpServers", NoEffect),
     ("messageLimits", NoEffect),
+    ("openToolboxMaxBytes", NoEffect),
     ("openapiSpecs", NoEffect),
     ("pegboard", NoEffect),
     ("pinned", NoEffect),
