@@ -123,7 +123,11 @@ pub(crate) fn error_details(error: &CallError) -> Value {
         CallError::NotFound(NotFound::Server { available, .. }) => {
             document["available"] = available.clone().into();
         }
-        CallError::NotFound(NotFound::Tool { nearest, .. } | NotFound::ToolOfServer { nearest, .. }) => {
+        CallError::NotFound(
+            NotFound::Tool { nearest, .. }
+            | NotFound::Ambiguous { candidates: nearest, .. }
+            | NotFound::ToolOfServer { nearest, .. },
+        ) => {
             document["nearest"] = nearest.clone().into();
         }
         _ => {}
