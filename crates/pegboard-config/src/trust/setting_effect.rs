@@ -87,7 +87,7 @@ const ENTRY_SETTINGS: [(&str, SettingEffect); 62] = [
 ];
 
 /// Settings at the root, and those under `defaults`.
-const ROOT_SETTINGS: [(&str, SettingEffect); 37] = [
+const ROOT_SETTINGS: [(&str, SettingEffect); 39] = [
     ("$schema", NoEffect),
     ("agents", NoEffect),
     ("allowedHosts", Use),
@@ -96,6 +96,8 @@ const ROOT_SETTINGS: [(&str, SettingEffect); 37] = [
     ("cache", NoEffect),
     ("chains", NoEffect),
     ("corrections", Use),
+    ("daemon", NoEffect),
+    ("daemonIdleTimeout", NoEffect),
     ("defaults", NoEffect),
     ("expose", NoEffect),
     ("inputs", NoEffect),
