@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use indexmap::IndexMap;
 use pegboard_json::RawJson;
+use tokio::sync::watch;
 
 use crate::error::ProtocolError;
 use crate::task::{ServerTask, TaskMode};
@@ -51,6 +52,11 @@ pub trait Client: Send + Sync + 'static {
         None
     }
 
+    /// Returns the session of the client, which can be asked outside of the call.
+    fn session(&self) -> Option<Arc<dyn ClientSession>> {
+        None
+    }
+
     /// Returns the client's support for tasks that servers create for its calls.
     fn task_mode(&self) -> TaskMode {
         TaskMode::Hidden
@@ -60,6 +66,18 @@ pub trait Client: Send + Sync + 'static {
     fn sampling_support(&self) -> SamplingSupport {
         SamplingSupport::None
     }
+}
+
+/// A client with a session, which can be asked outside of its calls.
+pub trait ClientSession: Send + Sync + 'static {
+    /// Returns the capabilities that the client declares to servers.
+    fn capabilities(&self) -> RawJson;
+
+    /// Sends an input request and waits for the response, within a time limit of the implementation.
+    fn ask(&self, request: InputRequest) -> BoxFuture<'_, Result<RawJson, AskError>>;
+
+    /// Returns a receiver of the number of changes to the client's roots.
+    fn roots_changes(&self) -> watch::Receiver<u64>;
 }
 
 /// Support of a client for sampling requests.

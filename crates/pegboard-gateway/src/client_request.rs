@@ -23,6 +23,7 @@ use bridge::{CallStep, ClientBridge, InputBatch};
 use suspended::SuspendedCalls;
 
 pub(crate) mod bridge;
+pub(crate) mod session_peer;
 pub(crate) mod suspended;
 
 /// One client request with all that is needed to serve it.

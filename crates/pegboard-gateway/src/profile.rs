@@ -13,6 +13,7 @@ use pegboard_runtime::toolbox::{ConfiguredToolbox, ListingProgress};
 use pegboard_runtime::{Caller, CallerOptions, Runtime, SessionMode};
 
 use crate::catalogue_memo::CatalogueMemo;
+use crate::client_request::session_peer::SessionRoots;
 use crate::list_cache::ListCache;
 use crate::resource_index::ResourceIndex;
 
@@ -25,6 +26,7 @@ pub(crate) struct ActiveProfile {
     owner: Owner,
     /// Current view.
     view: ArcSwap<ProfileView>,
+    pub(crate) session_roots: SessionRoots,
 }
 
 /// View of the catalogue that a profile exposes. Immutable; a reload replaces it.
@@ -115,7 +117,13 @@ impl ActiveProfile {
     /// Creates a profile for one principal.
     pub(crate) fn new(runtime: &Runtime, owner: &Owner, name: &str, view: ProfileView) -> Self {
         let (owner, name) = (owner.clone(), name.to_owned());
-        Self { runtime: runtime.clone(), name, owner, view: ArcSwap::from_pointee(view) }
+        Self {
+            runtime: runtime.clone(),
+            name,
+            owner,
+            view: ArcSwap::from_pointee(view),
+            session_roots: SessionRoots::default(),
+        }
     }
 
     /// Returns the current view.

@@ -424,6 +424,9 @@ impl McpService for ProfileService {
 
     fn on_notification(&self, session: &ClientSessionId, notification: Notification) {
         let Notification { method, params, .. } = notification;
+        if &*method == "notifications/roots/list_changed" {
+            self.profile.session_roots.record_change(session);
+        }
         if custom_methods::is_standard_notification(&method) {
             return;
         }
@@ -452,6 +455,7 @@ impl McpService for ProfileService {
     }
 
     fn on_session_ended(&self, session: &ClientSessionId) {
+        self.profile.session_roots.remove(session);
         self.tasks.end_session(session);
         self.views.end_session(session);
         self.callers.remove(session);

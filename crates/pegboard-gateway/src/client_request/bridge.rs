@@ -11,20 +11,22 @@ use futures_util::future::{BoxFuture, FutureExt, try_join_all};
 use parking_lot::Mutex;
 use pegboard_core::call::{CallHandle, CallResult};
 use pegboard_core::client::{
-    AskError, Client, ClientMeta, InputRequest, InputRequests, InputResponses, Notice, ProgressUpdate,
-    SamplingSupport,
+    AskError, Client, ClientMeta, ClientSession, InputRequest, InputRequests, InputResponses, Notice,
+    ProgressUpdate, SamplingSupport,
 };
 use pegboard_core::error::ProtocolError;
 use pegboard_core::task::{ServerTask, TaskMode, TaskRefresher};
 use pegboard_json::RawJson;
 use pegboard_wire::era::{Era, LogLevel};
-use pegboard_wire::server::{ClientCapability, ClientDescription, Peer};
+use pegboard_wire::server::{ClientCapability, ClientDescription, ClientSessionId, Peer};
 use pegboard_wire::{RequestError, RpcError};
 use tokio::sync::{Notify, oneshot};
 use tokio::time;
 use uuid::Uuid;
 
 use super::ClientRequest;
+use super::session_peer::SessionPeer;
+use crate::profile::ActiveProfile;
 
 /// Number of notices buffered for a slow client; more are dropped.
 const MAX_NOTICES: usize = 1_000;
@@ -50,6 +52,8 @@ pub(crate) struct ClientBridge {
     missing_capability: OnceLock<ClientCapability>,
     task_mode: TaskMode,
     era: Era,
+    profile: Arc<ActiveProfile>,
+    session: Option<ClientSessionId>,
     delivery: InputDelivery,
     events: Mutex<BridgeEvents>,
     /// Notified when a pending input is taken.
@@ -148,6 +152,8 @@ impl ClientBridge {
             missing_capability: OnceLock::new(),
             task_mode,
             era: request.era,
+            profile: Arc::clone(&request.profile),
+            session: request.session.clone(),
             delivery,
             events: Mutex::default(),
             has_space: Notify::new(),
@@ -416,6 +422,14 @@ impl Client for ClientBridge {
         self.era == Era::Session
     }
 
+    fn session(&self) -> Option<Arc<dyn ClientSession>> {
+        let InputDelivery::Direct(peer) = &self.delivery else { return None };
+        let roots_changes = self.profile.session_roots.watch(self.session.as_ref()?);
+        let capabilities = self.meta.capabilities.clone().unwrap_or_else(RawJson::empty_object);
+        let (peer, client) = (peer.clone(), self.client.clone());
+        Some(Arc::new(SessionPeer { peer, client, capabilities, roots_changes }))
+    }
+
     fn task_mode(&self) -> TaskMode {
         self.task_mode
     }
@@ -469,15 +483,19 @@ fn is_url_elicitation(question: &InputRequest) -> bool {
 async fn ask_peer(peer: &Peer, questions: InputRequests) -> Result<InputResponses, AskError> {
     let requests = questions.into_iter().map(|(name, question)| async move {
         let answer = peer.request(&question.method, Some(question.params)).await;
-        let answer = answer.map_err(|failure| match failure {
-            RequestError::Rpc(RpcError { code, message, data, .. }) => {
-                AskError::Refused(Box::new(ProtocolError { code, message, data }))
-            }
-            _ => AskError::Gone,
-        })?;
-        Ok((name, answer))
+        Ok((name, answer.map_err(ask_error)?))
     });
     Ok(try_join_all(requests).await?.into_iter().collect())
+}
+
+/// Converts the failure of a request to a client.
+pub(super) fn ask_error(failure: RequestError) -> AskError {
+    match failure {
+        RequestError::Rpc(RpcError { code, message, data, .. }) => {
+            AskError::Refused(Box::new(ProtocolError { code, message, data }))
+        }
+        RequestError::Transport(_) | RequestError::Overloaded => AskError::Gone,
+    }
 }
 
 impl InputBatch {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use parking_lot::Mutex;
+use pegboard_core::client::ClientSession;
 use pegboard_core::error::CallError;
 use pegboard_core::extensions::Extensions;
 use pegboard_core::owner::Principals;
@@ -40,6 +41,8 @@ pub(super) struct ServerHandle {
     n_waiters: AtomicUsize,
     /// Eras of the server.
     pub(super) eras: ServerEras,
+    /// The client that the instance belongs to, if it is the only one.
+    pub(super) client: Option<Arc<dyn ClientSession>>,
     /// Isolation of the users of the server.
     pub(super) isolation: Arc<UserIsolation>,
     /// Time without calls after which the instance is stopped, until the next call.
@@ -226,6 +229,7 @@ impl ServerHandle {
                 ..ProcessInfo::default()
             }),
             eras: ServerEras::new(settings.era, Era::Stateless),
+            client: None,
             isolation: Arc::default(),
             idle_limit: watch::Sender::new(settings.idle_stop),
             settings,
@@ -238,10 +242,10 @@ impl ServerHandle {
         }
     }
 
-    /// Creates the state of an instance that is dedicated to one session of an era. Its updates go to the same
-    /// subscribers.
-    pub(super) fn dedicated_to_session(&self, era: Era) -> Self {
-        Self { updates: self.updates.for_one_session(), ..self.shared_in_era(era) }
+    /// Creates the state of an instance that is dedicated to one session of an era, for good if there is a client.
+    /// Its updates go to the same subscribers.
+    pub(super) fn dedicated_to_session(&self, era: Era, client: Option<Arc<dyn ClientSession>>) -> Self {
+        Self { updates: self.updates.for_one_session(), client, ..self.shared_in_era(era) }
     }
 
     /// Creates the state of an instance that the clients of an era share. Its updates go to the same subscribers.

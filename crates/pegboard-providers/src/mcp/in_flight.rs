@@ -10,7 +10,9 @@ use foldhash::HashMap;
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use parking_lot::Mutex;
 use pegboard_core::call::CallContext;
-use pegboard_core::client::{AskError, Client, InputRequest, InputRequests, Notice, ProgressUpdate};
+use pegboard_core::client::{
+    AskError, Client, ClientSession, InputRequest, InputRequests, Notice, ProgressUpdate,
+};
 use pegboard_core::error::ProtocolError;
 use pegboard_core::extensions::Extensions;
 use pegboard_core::id::ServerName;
@@ -23,6 +25,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{self, Instant};
 use tokio_util::sync::CancellationToken;
 
+use super::handle::ServerHandle;
 use super::input_tasks::{InputTasks, is_task_method, requested_task};
 use super::isolation::UserIsolation;
 use super::list::ListKind;
@@ -57,6 +60,8 @@ struct InFlightState {
     has_custom_methods: AtomicBool,
     /// Requests of the server that it runs as tasks.
     input_tasks: InputTasks,
+    /// The client that the connection belongs to, if it is the only one.
+    client: Option<Arc<dyn ClientSession>>,
 }
 
 /// In-flight calls by a local key.
@@ -192,7 +197,7 @@ enum CallMatch {
 
 impl InFlightCalls {
     /// Creates the table of a connection to a server.
-    pub(super) fn new(server: ServerName, isolation: Arc<UserIsolation>, updates: ServerUpdates) -> Self {
+    pub(super) fn new(handle: &ServerHandle) -> Self {
         Self(Arc::new(InFlightState {
             calls: Mutex::new(InFlightTable {
                 next: 0,
@@ -202,12 +207,13 @@ impl InFlightCalls {
             }),
             changed: Notify::new(),
             changed_lists: std::array::from_fn(|_| Notify::new()),
-            updates,
+            updates: handle.updates.clone(),
             acknowledged: watch::Sender::default(),
             subscribed_version: watch::Sender::default(),
             probe_request: Notify::new(),
-            isolation,
-            server,
+            isolation: Arc::clone(&handle.isolation),
+            server: handle.settings.name.clone(),
+            client: handle.client.clone(),
             has_custom_methods: AtomicBool::new(false),
             input_tasks: InputTasks::default(),
         }))
@@ -453,6 +459,14 @@ impl InFlightCalls {
             self.0.isolation.require();
         }
         let matched = self.match_call(related.as_ref());
+        if let Some(client) = &self.0.client
+            && related.is_none()
+            && (is_roots || matches!(matched, CallMatch::None))
+        {
+            let question = question_of(request);
+            let method = question.method.clone();
+            return answer_or_empty_roots(client.ask(question).await, &method);
+        }
         // Servers also request roots on their own account. That must not suspend a call.
         if is_roots
             && related.is_none()
@@ -497,18 +511,8 @@ impl InFlightCalls {
 
     /// Forwards a server request to the caller and returns its answer.
     async fn ask_and_wait(&self, call: &InFlightCall, request: Request) -> Result<RawJson, RpcError> {
-        let params = request.params.unwrap_or_else(RawJson::empty_object);
-        let params = without_meta_key(&params, RELATED_TASK).without("task");
-        let question = InputRequest { method: request.method.to_string(), params };
-        match self.ask_caller(call, question).await {
-            // A caller that cannot be asked has no roots either.
-            Err(AskError::Unsupported) if &*request.method == "roots/list" => Ok(empty_roots()),
-            Err(AskError::Unsupported) if !is_input_method(&request.method) => {
-                Err(RpcError::method_not_found(&request.method))
-            }
-            Err(AskError::Refused(refusal)) => Err(refused(*refusal)),
-            answer => answer.map_err(|error| unanswered(&error.to_string())),
-        }
+        let method = Arc::clone(&request.method);
+        answer_or_empty_roots(self.ask_caller(call, question_of(request)).await, &method)
     }
 
     /// Asks the caller one question while its call is in flight.
@@ -520,6 +524,22 @@ impl InFlightCalls {
         let asked = signals.ended.run_until_cancelled(client.ask(questions));
         let mut answers = asked.await.ok_or(AskError::Gone)??;
         answers.swap_remove(&name).ok_or_else(|| AskError::refused("it did not answer the request"))
+    }
+}
+
+fn question_of(request: Request) -> InputRequest {
+    let params = request.params.unwrap_or_else(RawJson::empty_object);
+    let params = without_meta_key(&params, RELATED_TASK).without("task");
+    InputRequest { method: request.method.to_string(), params }
+}
+
+/// Returns the answer of a client. One that cannot be asked has no roots either.
+fn answer_or_empty_roots(answer: Result<RawJson, AskError>, method: &str) -> Result<RawJson, RpcError> {
+    match answer {
+        Err(AskError::Unsupported) if method == "roots/list" => Ok(empty_roots()),
+        Err(AskError::Unsupported) if !is_input_method(method) => Err(RpcError::method_not_found(method)),
+        Err(AskError::Refused(refusal)) => Err(refused(*refusal)),
+        answer => answer.map_err(|error| unanswered(&error.to_string())),
     }
 }
 
@@ -620,6 +640,7 @@ pub(super) fn notify_caller(client: &dyn Client, notification: Notification) {
 #[cfg(test)]
 mod tests {
     use pegboard_core::client::InputResponses;
+    use pegboard_core::owner::Principals;
     use pegboard_core::settings::mcp::{McpTarget, ResolvedMcpServer};
 
     use super::*;
@@ -655,8 +676,7 @@ mod tests {
     #[test]
     fn a_message_about_an_ended_call_goes_to_no_other_call() {
         let settings = ResolvedMcpServer::new(ServerName::new("test").unwrap(), McpTarget::Embedded);
-        let updates = ServerUpdates::new(&settings);
-        let in_flight = InFlightCalls::new(settings.name, Arc::default(), updates);
+        let in_flight = InFlightCalls::new(&ServerHandle::new(settings, Principals::default()));
         let context = CallContext::default();
         let (first, second) =
             (in_flight.track_call(&context).unwrap(), in_flight.track_call(&context).unwrap());

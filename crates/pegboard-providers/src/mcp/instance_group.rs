@@ -153,7 +153,7 @@ impl InstanceGroup {
         let tools = context.tools.as_ref();
         let Some(session) = tools.and_then(|tools| tools.extensions()) else {
             let owner = tools.and_then(|tools| tools.owner()).cloned();
-            return self.route_principal(owner, wanted_era(context));
+            return self.route_principal(owner, context);
         };
         let assigned: Arc<SessionInstance> =
             session.get_or_insert_with(&self.session_key, SessionInstance::default);
@@ -165,7 +165,7 @@ impl InstanceGroup {
         let _forgotten;
         let mut table = self.table.lock();
         _forgotten = table.forget_unused();
-        let new = self.assign(&mut table, Some(session), wanted_era(context))?;
+        let new = self.assign(&mut table, Some(session), context)?;
         Ok(InstanceGuard::Assigned(Arc::clone(assigned.insert(new))))
     }
 
@@ -175,7 +175,11 @@ impl InstanceGroup {
     }
 
     /// Returns the instance of a principal that calls without a session. An unknown one has it for one call.
-    fn route_principal(&self, owner: Option<Owner>, era: Era) -> Result<InstanceGuard, CallError> {
+    fn route_principal(
+        &self,
+        owner: Option<Owner>,
+        context: &CallContext,
+    ) -> Result<InstanceGuard, CallError> {
         if !self.needs_isolation() {
             if let Some(owner) = owner {
                 self.remember_principal(owner);
@@ -187,7 +191,7 @@ impl InstanceGroup {
         let mut table = self.table.lock();
         _forgotten = table.forget_unused();
         let Some(owner) = owner else {
-            return Ok(InstanceGuard::Assigned(self.assign(&mut table, None, era)?));
+            return Ok(InstanceGuard::Assigned(self.assign(&mut table, None, context)?));
         };
         let mut is_known = self.first_principal.get() == Some(&owner);
         match table.principals.get_mut(&owner) {
@@ -201,7 +205,7 @@ impl InstanceGroup {
         let assigned = if is_known && self.shared.handle.settings.is_shared {
             self.assign_shared(&table)
         } else {
-            self.assign(&mut table, None, era)?
+            self.assign(&mut table, None, context)?
         };
         let used = PrincipalUse { assigned: Arc::clone(&assigned), last_used: Instant::now() };
         table.principals.insert(owner, Some(used));
@@ -229,11 +233,12 @@ impl InstanceGroup {
         &self,
         table: &mut InstanceTable,
         session: Option<&Extensions>,
-        era: Era,
+        context: &CallContext,
     ) -> Result<Arc<AssignedInstance>, CallError> {
-        let shared = &self.shared.handle;
+        let (shared, era) = (&self.shared.handle, wanted_era(context));
         if !shared.settings.is_shared {
-            let instance = self.start_dedicated(table, era)?;
+            let client = session.and_then(|_| context.client().session());
+            let instance = self.start_dedicated(table, shared.dedicated_to_session(era, client))?;
             return Ok(self.assigned(instance, session, AssignmentKind::Private));
         }
         let is_free = || {
@@ -247,7 +252,7 @@ impl InstanceGroup {
         shared.isolation.report_split(&shared.settings.name);
         let instance = match table.pooled.pop() {
             Some(instance) => instance,
-            None => self.start_dedicated(table, era)?,
+            None => self.start_dedicated(table, shared.dedicated_to_session(era, None))?,
         };
         let kind = AssignmentKind::Reusable(Arc::downgrade(&self.table));
         Ok(self.assigned(instance, session, kind))
@@ -267,7 +272,11 @@ impl InstanceGroup {
         Arc::new(AssignedInstance { instance, kind })
     }
 
-    fn start_dedicated(&self, table: &mut InstanceTable, era: Era) -> Result<Arc<Instance>, CallError> {
+    fn start_dedicated(
+        &self,
+        table: &mut InstanceTable,
+        handle: ServerHandle,
+    ) -> Result<Arc<Instance>, CallError> {
         table.dedicated.retain(|handle| !handle.ended.is_cancelled());
         let shared = &self.shared.handle;
         if shared.stop.is_cancelled() {
@@ -279,7 +288,7 @@ impl InstanceGroup {
                 format!("MCP server '{name}' has reached the limit of {MAX_DEDICATED} dedicated instances");
             return Err(CallError::ServerUnavailable { reason });
         }
-        let (instance, _) = self.spawn_instance(shared.dedicated_to_session(era));
+        let (instance, _) = self.spawn_instance(handle);
         table.dedicated.push(Arc::clone(&instance.handle));
         Ok(instance)
     }

@@ -12,6 +12,7 @@ use serde_json::json;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{self, Instant};
 
+use pegboard_core::client::ClientSession;
 use pegboard_core::provider::with_stderr;
 use pegboard_core::server_log::LogStream;
 use pegboard_core::text::{clipped, clipped_start};
@@ -125,11 +126,7 @@ impl ServerSupervisor {
     /// Starts the server.
     async fn start(&mut self) -> Result<(), StartFailure> {
         let started_at = Instant::now();
-        let in_flight = InFlightCalls::new(
-            self.handle.settings.name.clone(),
-            Arc::clone(&self.handle.isolation),
-            self.handle.updates.clone(),
-        );
+        let in_flight = InFlightCalls::new(&self.handle);
         let (EstablishedConnection { client, backend }, tools) = match self.connect_and_list(&in_flight).await
         {
             Ok(started) => started,
@@ -216,7 +213,10 @@ impl ServerSupervisor {
 
     fn options(&self) -> ClientOptions {
         ClientOptions {
-            capabilities: client_capabilities(),
+            capabilities: match &self.handle.client {
+                Some(client) => client.capabilities(),
+                None => client_capabilities(),
+            },
             era: self.handle.eras.fixed().or(self.era),
             preferred_era: self.handle.eras.preferred(),
             // The start timeout covers the whole start and has its own message.
@@ -254,6 +254,7 @@ impl ServerSupervisor {
             }
             () = until_unresponsive(live, settings) => return CloseReason::Unresponsive,
             () = until_idle(live, self.handle.idle_limit()) => return CloseReason::Idle,
+            () = forward_roots_changes(live, self.handle.client.as_deref()) => return CloseReason::Idle,
             // Never completes while the server runs.
             () = self.listing.keep_current(live) => return CloseReason::Idle,
             reason = live.client().connection().closed() => reason,
@@ -391,6 +392,21 @@ fn list_error(failure: RequestError) -> ConnectorError {
     }
 }
 
+/// Tells a server with sessions that the roots of its only client have changed. Never completes.
+async fn forward_roots_changes(live: &LiveConnection, client: Option<&dyn ClientSession>) {
+    if let Some(client) = client
+        && live.client().era() == Era::Session
+        && client.capabilities().at(&["roots", "listChanged"]).is_some_and(|flag| flag.as_str() == "true")
+    {
+        let mut changes = client.roots_changes();
+        while changes.changed().await.is_ok() {
+            // A lost connection is noticed elsewhere.
+            let _ = live.client().notify("notifications/roots/list_changed", None).await;
+        }
+    }
+    std::future::pending::<()>().await;
+}
+
 /// Waits until the backend exits; forever if there is none.
 async fn backend_exited(backend: Option<&mut Box<dyn Backend>>) -> String {
     match backend {
@@ -444,8 +460,8 @@ async fn until_idle(live: &LiveConnection, mut limit: watch::Receiver<Option<Dur
     }
 }
 
-/// Client capabilities declared to servers. Callers differ; one that lacks a capability refuses the request
-/// itself.
+/// Client capabilities declared to servers that several clients use: those that can be bridged. A client that lacks
+/// one refuses the request itself.
 pub(super) fn client_capabilities() -> RawJson {
     RawJson::from(json!({
         "elicitation": {"form": {}, "url": {}},

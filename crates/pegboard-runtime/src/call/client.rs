@@ -1,11 +1,13 @@
 //! The client of a tool: forwards to the client behind the call, pauses the clock while it is asked for input,
 //! and turns progress into events.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
 use pegboard_core::client::{
-    AskError, Client, ClientMeta, InputRequests, InputResponses, NoClient, Notice, SamplingSupport,
+    AskError, Client, ClientMeta, ClientSession, InputRequests, InputResponses, NoClient, Notice,
+    SamplingSupport,
 };
 use pegboard_core::task::{TaskMode, clamp_lifetime};
 use pegboard_core::text::clipped;
@@ -64,6 +66,10 @@ impl Client for ActiveCall {
 
     fn has_session(&self) -> bool {
         self.client().has_session()
+    }
+
+    fn session(&self) -> Option<Arc<dyn ClientSession>> {
+        self.client().session()
     }
 
     fn sampling_support(&self) -> SamplingSupport {

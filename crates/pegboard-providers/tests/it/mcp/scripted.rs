@@ -9,7 +9,9 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, FutureExt};
 use pegboard_core::arguments::CallArguments;
 use pegboard_core::call::{CallContext, SchemaChecks, ValidCall};
-use pegboard_core::client::{AskError, Client, InputRequests, InputResponses, Notice};
+use pegboard_core::client::{
+    AskError, Client, ClientSession, InputRequest, InputRequests, InputResponses, Notice,
+};
 use pegboard_core::error::CallError;
 use pegboard_core::id::ServerName;
 use pegboard_core::output::Output;
@@ -21,11 +23,11 @@ use pegboard_providers::mcp::{
 use pegboard_wire::client::Era;
 use pegboard_wire::era::{LogLevel, Revision};
 use pegboard_wire::server::{
-    self, McpService, Peer, ServerRequest, ServiceChange, ServiceDescription, ServiceReply,
+    self, ClientSessionId, McpService, Peer, ServerRequest, ServiceChange, ServiceDescription, ServiceReply,
 };
 use pegboard_wire::stdio::line_transport;
 use pegboard_wire::transport::InputLimits;
-use pegboard_wire::{RawJson, RequestError, RpcError};
+use pegboard_wire::{Notification, RawJson, RequestError, RpcError};
 use serde_json::{Value, json};
 use tokio::io::DuplexStream;
 use tokio::sync::{broadcast, watch};
@@ -80,6 +82,8 @@ pub(crate) struct ScriptState {
     pub(crate) n_hanging: watch::Sender<usize>,
     /// Every process serves only the era of its first message, as most servers of both eras do.
     keeps_first_era: AtomicBool,
+    /// Received notifications, and answers to requests outside of calls.
+    pub(crate) notices: watch::Sender<Vec<String>>,
     starts: Mutex<VecDeque<ScriptedStart>>,
     /// Times of the starts.
     pub(crate) started: watch::Sender<Vec<Instant>>,
@@ -109,6 +113,7 @@ impl ScriptedServer {
             calls: Mutex::default(),
             n_hanging: watch::Sender::new(0),
             keeps_first_era: AtomicBool::new(false),
+            notices: watch::Sender::default(),
             starts: Mutex::default(),
             started: watch::Sender::default(),
             n_running: watch::Sender::default(),
@@ -354,6 +359,10 @@ impl McpService for ScriptedProcess {
         self.scripted.call(request)
     }
 
+    fn on_notification(&self, _session: &ClientSessionId, notification: Notification) {
+        self.scripted.notices.send_modify(|notices| notices.push(notification.method.to_string()));
+    }
+
     fn changes(&self) -> Option<broadcast::Receiver<ServiceChange>> {
         self.scripted.changes()
     }
@@ -498,6 +507,18 @@ impl ScriptedServer {
             }
             // Asks as a task, and fetches the answer later.
             "defer" => text(&deferred_answer(&request.peer).await.unwrap_or_else(|error| error.to_string())),
+            "capabilities" => text(request.client.capabilities.as_str()),
+            // Asks after the call.
+            "later" => {
+                let scripted = self.clone();
+                tokio::spawn(async move {
+                    time::sleep(Duration::from_secs(1)).await;
+                    let roots = request.peer.request("roots/list", None).await;
+                    let roots = roots.unwrap_or_else(|error| RawJson::of(&error.to_string()));
+                    scripted.notices.send_modify(|notices| notices.push(roots.as_str().to_owned()));
+                });
+                text("later")
+            }
             "mutter" => {
                 tokio::spawn(async move {
                     time::sleep(Duration::from_secs(1)).await;
@@ -533,6 +554,7 @@ pub(crate) struct TestClient {
     pub(crate) name: Option<&'static str>,
     pub(crate) retries_with_answers: bool,
     pub(crate) has_session: bool,
+    pub(crate) session: Option<Arc<RootedSession>>,
     pub(crate) received: Mutex<Vec<String>>,
 }
 
@@ -583,6 +605,10 @@ impl Client for TestClient {
         self.has_session
     }
 
+    fn session(&self) -> Option<Arc<dyn ClientSession>> {
+        self.session.clone().map(|session| session as _)
+    }
+
     fn ask(&self, questions: InputRequests) -> BoxFuture<'_, Result<InputResponses, AskError>> {
         let answers = match self.name {
             None => Err(AskError::Unsupported),
@@ -595,6 +621,28 @@ impl Client for TestClient {
                 .collect()),
         };
         std::future::ready(answers).boxed()
+    }
+}
+
+/// A session whose client has one root.
+#[derive(Default)]
+pub(crate) struct RootedSession {
+    pub(crate) roots_changes: watch::Sender<u64>,
+}
+
+impl ClientSession for RootedSession {
+    fn capabilities(&self) -> RawJson {
+        RawJson::from(json!({"roots": {"listChanged": true}}))
+    }
+
+    fn ask(&self, request: InputRequest) -> BoxFuture<'_, Result<RawJson, AskError>> {
+        let roots = RawJson::from(json!({"roots": [{"uri": "file:///home/ann"}]}));
+        let answer = if request.method == "roots/list" { Ok(roots) } else { Err(AskError::Unsupported) };
+        std::future::ready(answer).boxed()
+    }
+
+    fn roots_changes(&self) -> watch::Receiver<u64> {
+        self.roots_changes.subscribe()
     }
 }
 

@@ -10,9 +10,9 @@ use pegboard_core::provider::{Provider, ServerOffering};
 use pegboard_core::settings::mcp::ResolvedMcpServer;
 use pegboard_runtime::{Caller, CallerOptions, Runtime, SessionMode};
 use pegboard_wire::client::Era;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::mcp::scripted::{self, ScriptedServer, TestClient, outcome_text, wait_until};
+use crate::mcp::scripted::{self, RootedSession, ScriptedServer, TestClient, outcome_text, wait_until};
 
 async fn runtime(scripted: &ScriptedServer, change: impl FnOnce(&mut ResolvedMcpServer)) -> Runtime {
     let server = scripted.provider_with(Era::Session, change);
@@ -233,6 +233,46 @@ async fn a_principal_without_a_session_keeps_its_instance_after_a_question() {
     );
     runtime.shut_down(Duration::from_secs(1)).await;
     scripted.wait_for_running(0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_instance_of_one_client_has_its_capabilities_and_roots() {
+    const ROOTS: &str = r#"{"roots":[{"uri":"file:///home/ann"}]}"#;
+    const CHANGED: &str = "notifications/roots/list_changed";
+    let shared_capabilities = json!({
+        "elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {},
+        "extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}},
+    });
+    for (is_shared, capabilities, roots) in [
+        (false, json!({"roots": {"listChanged": true}}), ROOTS),
+        (true, shared_capabilities, r#"{"roots":[]}"#),
+    ] {
+        let scripted = ScriptedServer::new();
+        scripted.set_tools(&["capabilities", "later"]);
+        let runtime = runtime(&scripted, |settings| settings.is_shared = is_shared).await;
+        let session = Arc::new(RootedSession::default());
+        let ann = TestClient {
+            name: Some("Ann"),
+            has_session: true,
+            session: Some(Arc::clone(&session)),
+            ..TestClient::default()
+        };
+        let (ann, caller) = (Arc::new(ann), runtime.caller(CallerOptions::default()));
+        let told = call(&caller, "capabilities", &ann).await;
+        assert_eq!(serde_json::from_str::<Value>(&told).unwrap(), capabilities);
+        assert_eq!(call(&caller, "later", &ann).await, "later");
+        let has = |expected: &'static str| {
+            move |notices: &Vec<String>| notices.iter().any(|notice| notice == expected)
+        };
+        wait_until(scripted.notices.subscribe(), has(roots)).await;
+        session.roots_changes.send_modify(|n_changes| *n_changes += 1);
+        if is_shared {
+            scripted::settle().await;
+            assert!(!has(CHANGED)(&scripted.notices.borrow()), "a shared server has no roots");
+        } else {
+            wait_until(scripted.notices.subscribe(), has(CHANGED)).await;
+        }
+    }
 }
 
 /// Options of a principal that calls without a session.
