@@ -134,6 +134,12 @@ pub fn client_for_path(path: &Path) -> Option<&'static KnownClient> {
     clients().iter().find(|client| client.path_suffixes().any(|suffix| path.ends_with(suffix)))
 }
 
+/// Returns `true` if the file is one that a client keeps for a user, not for a project.
+pub fn is_user_file(path: &Path, environment: Environment<'_>) -> bool {
+    let platform = Platform::current();
+    clients().iter().any(|client| client.user_paths(environment, platform).iter().any(|user| user == path))
+}
+
 impl KnownClient {
     /// Name on the command line.
     pub fn name(&self) -> &str {
@@ -243,6 +249,21 @@ impl KnownClient {
     /// Unit of the number under `timeout`; `None` if the client has no such setting.
     pub(crate) fn timeout(&self) -> Option<TimeoutUnit> {
         self.timeout
+    }
+
+    /// Returns `true` if the user's file may have servers of single directories.
+    pub(crate) fn has_local_servers(&self) -> bool {
+        self.local.is_some()
+    }
+
+    /// Returns the directory whose servers are written below these keys, if the client keeps servers of single
+    /// directories in the user's file.
+    pub(crate) fn directory_of<'k>(&self, keys: impl Iterator<Item = &'k str>) -> Option<PathBuf> {
+        let local = self.local.as_ref()?;
+        let at = local.iter().position(|key| key == "{folder}")?;
+        let keys: Vec<&str> = keys.take(at + 1).collect();
+        let is_below = keys.len() == at + 1 && keys.iter().zip(&local[..at]).all(|(key, local)| key == local);
+        is_below.then(|| PathBuf::from(keys[at])).filter(|folder| folder.is_absolute())
     }
 
     /// Path templates of its files in a project.

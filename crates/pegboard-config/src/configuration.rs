@@ -147,6 +147,15 @@ pub struct UnusableEntry {
 }
 
 impl UnusableEntry {
+    /// Returns what to do: the lines to type if only variables are missing.
+    pub fn fix(&self) -> String {
+        if self.needs.is_empty() {
+            return "Correct its configuration.".to_owned();
+        }
+        let lines: Vec<String> = self.needs.iter().map(|name| format!("export {name}=…")).collect();
+        lines.join("; ")
+    }
+
     /// Returns a short reason, such as `needs: GITHUB_TOKEN`.
     pub fn reason(&self) -> String {
         if !self.needs.is_empty() {

@@ -11,7 +11,7 @@ mod sources;
 mod take_over;
 
 pub use sources::{ImportSource, ImportSources};
-pub use take_over::Takeover;
+pub use take_over::{Takeover, TakeoverScope};
 
 /// Import of entries into a configuration file. Nothing is written.
 ///

@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use pegboard_core::settings::ServerSettings;
+use pegboard_core::settings::mcp::McpTarget;
 use serde_json::{Map, Value as Json};
 
 use crate::Environment;
-use crate::configuration::{Configuration, ToolboxConfig, UnusableEntry};
+use crate::configuration::{Configuration, ServerEntry, ToolboxConfig, UnusableEntry};
 use crate::dialect::{ConfigDialect, root_names};
 use crate::edit::EditPath;
 use crate::error::ConfigurationError;
@@ -21,7 +22,7 @@ use crate::source::SourceText;
 use crate::to_json::to_json;
 use crate::tree::{Node, Span, Value};
 use crate::trust::{FileAction, FileOrigin};
-use crate::variables::{with_absolute_references, workspace_of};
+use crate::variables::{Workspace, with_absolute_references};
 
 /// Settings that distinguish two servers with the same command or URL.
 pub const IDENTITY_SETTINGS: [&str; 6] =
@@ -69,6 +70,9 @@ pub struct InventoryItem {
     pub identity: Option<String>,
     /// Transport: `stdio`, `http`, `sse`, `websocket`, or the kind of item.
     pub transport: &'static str,
+    /// Directory of the project in which the program of a server runs, unless the entry says otherwise. `None` for
+    /// other entries, and for those of files that belong to no project.
+    pub project_dir: Option<PathBuf>,
     /// `true` if the item is disabled.
     pub is_disabled: bool,
     /// Short reason if the item is unusable, such as `needs: GITHUB_TOKEN`.
@@ -139,7 +143,7 @@ pub fn inventory_layers(
     let dialect = sources.first().map_or(ConfigDialect::Native, |source| source.dialect);
     let mut items = Vec::new();
     let mut toolboxes = Map::new();
-    let builder = InventoryBuilder { root: &root, texts: &texts, configuration: &configuration };
+    let builder = InventoryBuilder { root: &root, texts: &texts, configuration: &configuration, environment };
     builder.add_items(&root, None, &mut items);
     for toolbox in root.get("toolboxes").and_then(Node::entries).unwrap_or_default() {
         builder.add_items(&toolbox.value, Some(&toolbox.key), &mut items);
@@ -173,6 +177,7 @@ struct InventoryBuilder<'f> {
     root: &'f Node,
     texts: &'f [SourceText],
     configuration: &'f Configuration,
+    environment: Environment<'f>,
 }
 
 impl InventoryBuilder<'_> {
@@ -207,8 +212,11 @@ impl InventoryBuilder<'_> {
         let mut value = native_fields(section, to_json(node));
         let dependencies = self.dependencies_of(section, &value);
         let written = self.texts.get(span.text);
-        if let Some(folder) = written.map(|text| &text.folder) {
-            make_absolute(&mut value, folder);
+        let mut project_dir = None;
+        if let Some(text) = written {
+            let (folder, workspace) = (&text.folder, text.workspace(self.environment));
+            project_dir = self.project_dir((section, toolbox), &name, &value, &workspace);
+            make_absolute(&mut value, (folder, &workspace));
             if section == EntrySection::Agents {
                 make_path_absolute(&mut value, folder);
             }
@@ -224,6 +232,7 @@ impl InventoryBuilder<'_> {
             identity: identity(section, &value),
             redacted: redact_value(&value, &[section.key(), &name]),
             transport: transport(section, &value),
+            project_dir,
             is_disabled: value["enabled"] == Json::Bool(false) || value["disabled"] == Json::Bool(true),
             name,
             value,
@@ -232,6 +241,28 @@ impl InventoryBuilder<'_> {
             problems: unusable.map(|entry| entry.problems.clone()).unwrap_or_default(),
             dependencies,
         }
+    }
+
+    /// Returns the directory of the project that a program runs in by default.
+    fn project_dir(
+        &self,
+        (section, toolbox): (EntrySection, Option<&str>),
+        name: &str,
+        value: &Json,
+        workspace: &Workspace,
+    ) -> Option<PathBuf> {
+        if section != EntrySection::Servers || value["command"].is_null() || !value["cwd"].is_null() {
+            return None;
+        }
+        let of_project = match workspace {
+            Workspace::Project(folder) => Some(folder.clone()),
+            Workspace::Home(_) | Workspace::AnyProject(_) => None,
+        };
+        let toolbox = self.configuration.toolboxes.get(toolbox.unwrap_or("default"));
+        let ServerEntry::Mcp { connection, .. } = toolbox?.servers.get(name)? else { return of_project };
+        let McpTarget::Program(program) = &connection.target else { return of_project };
+        // A client's file of the user may have servers of single directories.
+        program.cwd.clone().filter(|cwd| cwd != workspace.folder()).or(of_project)
     }
 
     fn unusable(
@@ -301,18 +332,18 @@ fn native_fields(section: EntrySection, mut value: Json) -> Json {
 }
 
 /// Makes paths relative to the file absolute.
-fn make_absolute(value: &mut Json, folder: &Path) {
+fn make_absolute(value: &mut Json, (folder, workspace): (&Path, &Workspace)) {
     match value {
-        Json::String(text) => *text = with_absolute_references(text, folder),
-        Json::Array(items) => items.iter_mut().for_each(|item| make_absolute(item, folder)),
+        Json::String(text) => *text = with_absolute_references(text, (folder, workspace)),
+        Json::Array(items) => items.iter_mut().for_each(|item| make_absolute(item, (folder, workspace))),
         Json::Object(entries) => {
             for (key, value) in entries.iter_mut().filter(|(key, _)| *key != "toolSchemas") {
-                make_absolute(value, folder);
+                make_absolute(value, (folder, workspace));
                 match key.as_str() {
                     "spec" | "envFile" => make_path_absolute(value, folder),
                     // Programs of a project run in its directory, wherever in it the client keeps its file.
-                    "cwd" => make_path_absolute(value, workspace_of(folder)),
-                    "command" if is_relative(value) => make_path_absolute(value, workspace_of(folder)),
+                    "cwd" => make_path_absolute(value, workspace.folder()),
+                    "command" if is_relative(value) => make_path_absolute(value, workspace.folder()),
                     _ => {}
                 }
             }

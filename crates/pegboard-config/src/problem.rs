@@ -34,9 +34,9 @@ pub struct ConfigProblem {
 /// Severity of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// The enclosing server, chain or file is left out.
+    /// The enclosing server, chain or file is invalid and left out.
     Error,
-    /// Nothing is left out.
+    /// Nothing is left out, or only an entry until its variables are set.
     Warning,
 }
 

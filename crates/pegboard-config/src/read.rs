@@ -114,7 +114,10 @@ impl<'r> ConfigReader<'r> {
         let mut duplicates = duplicates.iter().map(with_path);
         let first_duplicates: Vec<(DuplicateKey, KeyPath)> = duplicates.by_ref().take(MAX_PROBLEMS).collect();
         let one_more = duplicates.next();
-        let context_of = |text: &SourceText| VariableContext { environment, folder: text.folder.clone() };
+        let context_of = |text: &SourceText| {
+            let (folder, workspace) = (text.folder.clone(), text.workspace(environment));
+            VariableContext { environment, folder, workspace }
+        };
         let mut reader = Self {
             texts,
             variable_context: texts.iter().map(context_of).collect(),
@@ -155,7 +158,9 @@ impl<'r> ConfigReader<'r> {
     fn report_error(&mut self, at: (Span, &KeyPath), text: ProblemText) {
         if let Some(part) = &mut self.part {
             part.is_invalid = true;
-            self.report_in_part(Severity::Error, at, text);
+            // An unset variable is a fault of the environment, not of the file.
+            let severity = if text.needs.is_some() { Severity::Warning } else { Severity::Error };
+            self.report_in_part(severity, at, text);
         } else {
             self.report_file_error(at, text);
         }

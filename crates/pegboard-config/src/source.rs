@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use pegboard_core::redact::is_secret_name;
 
+use crate::Environment;
 use crate::dialect::ConfigDialect;
 use crate::error::ConfigurationError;
 use crate::path::{KeyPath, KeySegment};
@@ -13,6 +14,7 @@ use crate::problem::{ConfigProblem, Severity, Snippet};
 use crate::redact::{secret_ranges, takes_secret_value};
 use crate::tree::{Node, Span, Value};
 use crate::trust::FileOwner;
+use crate::variables::Workspace;
 
 /// Maximum size of a file.
 pub const MAX_BYTES: u64 = 32 * 1024 * 1024;
@@ -176,6 +178,17 @@ impl SourceText {
         let mut search = SpanSearch { span, found: (usize::MAX, KeyPath::default()) };
         search.walk(self.written.as_ref()?, &KeyPath::default());
         Some(search.found.1)
+    }
+
+    /// Returns the directory that the programs of this source run in.
+    pub(crate) fn workspace(&self, environment: Environment<'_>) -> Workspace {
+        match self.kind {
+            SourceKind::File => {
+                let path = std::path::absolute(&self.path).unwrap_or_else(|_| self.path.clone());
+                Workspace::of_file(&path, &self.folder, environment)
+            }
+            SourceKind::Setting => Workspace::Project(self.folder.clone()),
+        }
     }
 
     /// Returns the text of a span.

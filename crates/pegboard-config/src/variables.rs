@@ -9,7 +9,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::Environment;
-use crate::clients::{KnownClient, clients};
+use crate::clients::{KnownClient, clients, is_user_file};
+use crate::find::user_folder;
 
 /// Maximum size of a file in `${file:…}`.
 const MAX_FILE_BYTES: u64 = 64 * 1024;
@@ -22,6 +23,40 @@ pub(crate) struct VariableContext<'s> {
     pub(crate) environment: Environment<'s>,
     /// Directory of the file being read.
     pub(crate) folder: PathBuf,
+    /// Directory that its programs run in.
+    pub(crate) workspace: Workspace,
+}
+
+/// Directory that the programs of a file run in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Workspace {
+    /// The project of the file, or the directory of the command.
+    Project(PathBuf),
+    /// The home directory, for the user's own configuration.
+    Home(PathBuf),
+    /// The home directory, for a client's file of the user: each window of the client has another project.
+    AnyProject(PathBuf),
+}
+
+impl Workspace {
+    /// Returns the workspace of a file.
+    pub(crate) fn of_file(path: &Path, folder: &Path, environment: Environment<'_>) -> Self {
+        let home = environment("HOME").or_else(|| environment("USERPROFILE")).map(PathBuf::from);
+        let home = || home.clone().filter(|home| home.is_absolute() && home.is_dir());
+        let is_users = user_folder(environment).is_some_and(|users| path.starts_with(users));
+        match (is_users, is_user_file(path, environment), home()) {
+            (true, _, Some(home)) => Self::Home(home),
+            (false, true, Some(home)) => Self::AnyProject(home),
+            _ => Self::Project(workspace_of(folder).to_owned()),
+        }
+    }
+
+    /// Returns the directory.
+    pub(crate) fn folder(&self) -> &Path {
+        match self {
+            Self::Project(folder) | Self::Home(folder) | Self::AnyProject(folder) => folder,
+        }
+    }
 }
 
 /// A text with its variables expanded.
@@ -108,11 +143,12 @@ impl VariableContext<'_> {
     fn resolve<'t>(&self, reference: &Reference<'t>) -> Result<ResolvedReference<'t>, ResolveError> {
         match reference {
             Reference::Folder => Ok(ResolvedReference::Plain(self.folder.display().to_string())),
+            Reference::Workspace | Reference::WorkspaceName if self.has_any_project() => Err(any_project()),
             Reference::Workspace => {
-                Ok(ResolvedReference::Plain(workspace_of(&self.folder).display().to_string()))
+                Ok(ResolvedReference::Plain(self.workspace.folder().display().to_string()))
             }
             Reference::WorkspaceName => {
-                let name = workspace_of(&self.folder).file_name();
+                let name = self.workspace.folder().file_name();
                 Ok(ResolvedReference::Plain(name.unwrap_or_default().to_string_lossy().into_owned()))
             }
             Reference::Separator => Ok(ResolvedReference::Plain(std::path::MAIN_SEPARATOR.to_string())),
@@ -133,6 +169,10 @@ impl VariableContext<'_> {
                 (None, None) => Err(not_set(name, None)),
             },
         }
+    }
+
+    fn has_any_project(&self) -> bool {
+        matches!(self.workspace, Workspace::AnyProject(_))
     }
 
     /// Reads a file relative to the one being read.
@@ -192,6 +232,15 @@ fn not_set(name: &str, message: Option<&str>) -> ResolveError {
         } else {
             format!("export {name}=…, or add a default: ${{{name}:-}}")
         },
+    }
+}
+
+/// Creates the error for a reference to the project in a file that belongs to none.
+fn any_project() -> ResolveError {
+    ResolveError {
+        needs: None,
+        message: "only an editor can resolve this reference: the file belongs to no project".to_owned(),
+        help: "replace it with a path, or move the entry to the client's file in the project".to_owned(),
     }
 }
 
@@ -260,7 +309,7 @@ impl<'t> Reference<'t> {
 }
 
 /// Makes references relative to the file absolute, so that the text means the same elsewhere.
-pub(crate) fn with_absolute_references(text: &str, folder: &Path) -> String {
+pub(crate) fn with_absolute_references(text: &str, (folder, workspace): (&Path, &Workspace)) -> String {
     let mut written = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(found) = rest.find("${") {
@@ -273,9 +322,14 @@ pub(crate) fn with_absolute_references(text: &str, folder: &Path) -> String {
         };
         let here = match Reference::read(&reference[2..length - 1]) {
             Some(Reference::Folder) => Some(folder.display().to_string()),
-            Some(Reference::Workspace) => Some(workspace_of(folder).display().to_string()),
+            Some(Reference::Workspace | Reference::WorkspaceName)
+                if matches!(workspace, Workspace::AnyProject(_)) =>
+            {
+                None
+            }
+            Some(Reference::Workspace) => Some(workspace.folder().display().to_string()),
             Some(Reference::WorkspaceName) => {
-                workspace_of(folder).file_name().map(|name| name.to_string_lossy().into_owned())
+                workspace.folder().file_name().map(|name| name.to_string_lossy().into_owned())
             }
             Some(Reference::File(path)) => Some(format!("${{file:{}}}", folder.join(path).display())),
             Some(
@@ -382,7 +436,9 @@ mod tests {
             "HOME" => Some("/home/ada".to_owned()),
             _ => None,
         };
-        VariableContext { environment: &environment, folder: PathBuf::from("/etc/pegboard") }.expand(text)
+        let folder = PathBuf::from("/etc/pegboard");
+        let workspace = Workspace::Project(folder.clone());
+        VariableContext { environment: &environment, folder, workspace }.expand(text)
     }
 
     #[test]
@@ -454,6 +510,23 @@ mod tests {
     }
 
     #[test]
+    fn programs_of_user_files_run_in_the_home_directory() {
+        let home = tempfile::tempdir().unwrap();
+        let home = home.path();
+        let environment = |name: &str| (name == "HOME").then(|| home.display().to_string());
+        for (file, expected) in [
+            (".config/pegboard/pegboard.yaml", Workspace::Home(home.to_owned())),
+            (".cursor/mcp.json", Workspace::AnyProject(home.to_owned())),
+            (".codex/config.toml", Workspace::AnyProject(home.to_owned())),
+            ("src/rocket/.cursor/mcp.json", Workspace::Project(home.join("src/rocket"))),
+            ("src/rocket/pegboard.yaml", Workspace::Project(home.join("src/rocket"))),
+        ] {
+            let path = home.join(file);
+            assert_eq!(Workspace::of_file(&path, path.parent().unwrap(), &environment), expected, "{file}");
+        }
+    }
+
+    #[test]
     fn relative_references_become_absolute() {
         for (text, expected) in [
             ("${configDir}/a ${workspaceFolder}/b", "/src/.vscode/a /src/b"),
@@ -461,7 +534,8 @@ mod tests {
             ("${file:key} ${file:/etc/key}", "${file:/src/.vscode/key} ${file:/etc/key}"),
             ("$${configDir} ${", "$${configDir} ${"),
         ] {
-            assert_eq!(with_absolute_references(text, Path::new("/src/.vscode")), expected);
+            let (folder, workspace) = (Path::new("/src/.vscode"), Workspace::Project(PathBuf::from("/src")));
+            assert_eq!(with_absolute_references(text, (folder, &workspace)), expected);
         }
     }
 

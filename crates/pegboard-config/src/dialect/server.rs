@@ -1,5 +1,7 @@
 //! An entry of `mcpServers`, common to all dialects that have them.
 
+use std::path::PathBuf;
+
 use indexmap::IndexMap;
 use pegboard_core::id::ServerName;
 use pegboard_core::settings::{QueueSettings, ServerSettings};
@@ -7,9 +9,10 @@ use serde::de::DeserializeOwned;
 
 use super::environment;
 use super::native::{check_range, subset};
+use crate::clients::client_for_path;
 use crate::configuration::{ServerEntry, ToolboxConfig};
 use crate::did_you_mean;
-use crate::path::KeyPath;
+use crate::path::{KeyPath, KeySegment};
 use crate::read::{ConfigReader, OnUnsetVariable, field_names};
 use crate::redact::{secret_ranges, takes_secret_value};
 use crate::settings::{IncompleteServer, McpServerSettings};
@@ -221,10 +224,11 @@ pub(super) fn check_queue(
 fn resolve(
     reader: &mut ConfigReader<'_>,
     name: &ServerName,
-    (connection, tools): (McpServerSettings, ServerSettings),
+    (mut connection, tools): (McpServerSettings, ServerSettings),
     entry: &TreeEntry,
     key_path: &KeyPath,
 ) -> Option<ServerEntry> {
+    connection.cwd = Some(working_dir(reader, entry, connection.cwd));
     if let (Some(url), Some(written)) = (&connection.url, entry.value.get("url"))
         && !["http://", "https://", "ws://", "wss://"].iter().any(|scheme| url.trim().starts_with(scheme))
     {
@@ -250,4 +254,23 @@ fn resolve(
             None
         }
     }
+}
+
+/// Returns the working directory of a program: relative to the project of the file that names the program, which is the
+/// default.
+fn working_dir(reader: &ConfigReader<'_>, entry: &TreeEntry, written: Option<PathBuf>) -> PathBuf {
+    let of_command = entry.value.get("command").map_or(entry.key_span, |command| command.span);
+    let text = reader.text(of_command);
+    let local = client_for_path(&text.path).filter(|client| client.has_local_servers()).and_then(|client| {
+        let keys = text.original_path(of_command)?;
+        let keys = keys.segments().iter().map_while(|segment| match segment {
+            KeySegment::Key(key) => Some(key.as_str()),
+            KeySegment::Index(_) => None,
+        });
+        client.directory_of(keys)
+    });
+    let workspace = reader.variable_context(of_command).workspace.folder();
+    let folder = local.as_deref().filter(|folder| folder.is_dir()).unwrap_or(workspace);
+    // Without `.` in the middle.
+    written.map_or_else(|| folder.to_owned(), |written| folder.join(written).components().collect())
 }

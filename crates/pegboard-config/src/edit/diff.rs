@@ -138,7 +138,7 @@ fn find_secrets(node: &Node, found: &mut dyn FnMut(Span)) {
         }
         Value::Map(entries) => {
             for entry in entries {
-                if holds_secrets(&entry.key) || is_secret(&entry.key) {
+                if holds_secrets(&entry.key) || is_secret(&entry.key) && !is_definition(&entry.value) {
                     collect_scalars(&entry.value, found);
                 } else {
                     find_secrets(&entry.value, found);
@@ -148,6 +148,13 @@ fn find_secrets(node: &Node, found: &mut dyn FnMut(Span)) {
         Value::Text(text) if has_password(text) => found(node.span),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Text(_) => {}
     }
+}
+
+/// Returns `true` if the value defines an entry of that name, such as an input or a server.
+fn is_definition(node: &Node) -> bool {
+    const FIELDS: [&str; 6] = ["args", "command", "description", "password", "type", "url"];
+    let mut keys = node.entries().unwrap_or_default().iter();
+    keys.any(|entry| FIELDS.contains(&entry.key.as_str()))
 }
 
 fn collect_scalars(node: &Node, found: &mut dyn FnMut(Span)) {

@@ -60,10 +60,9 @@ fn outcome(
     if part.is_broken {
         return ImportOutcome::Skipped(part.unusable_reason.clone().unwrap_or_default());
     }
-    // An entry that is disabled or has fewer settings does not replace a working one.
-    let stands_for = |there: &&&InventoryItem| {
-        is_same(there, part) && (!there.is_disabled || part.is_disabled) && covers(there, part)
-    };
+    // A disabled entry does not replace a working one.
+    let stands_for =
+        |there: &&&InventoryItem| is_same(there, part) && (!there.is_disabled || part.is_disabled);
     if let Some(there) = known.iter().find(stands_for) {
         return ImportOutcome::AlreadyPresent(there.name.clone());
     }
@@ -121,7 +120,13 @@ impl Import<'_> {
         }
         let toolboxes = &self.sources.sources[item.source].inventory.toolboxes;
         describe_toolbox(&mut self.file.document, item.toolbox.as_deref(), toolboxes)?;
-        write_item(&mut self.file.document, item, name)
+        let mut value = item.part.value.clone();
+        let elsewhere = item.part.project_dir.as_ref().filter(|folder| **folder != self.file.working_dir());
+        if let (Some(folder), Value::Object(entries)) = (elsewhere, &mut value) {
+            // Programs of a project run in its directory.
+            entries.insert("cwd".to_owned(), folder.display().to_string().into());
+        }
+        write_item(&mut self.file.document, item, (name, &value))
     }
 
     fn replace_text(&mut self, text: String) -> Result<(), ConfigFileError> {
@@ -153,8 +158,7 @@ impl Import<'_> {
     }
 }
 
-/// Returns `true` if two entries are the same server: the same program or URL with the same use, where one
-/// has all `env` and `headers` of the other.
+/// Returns `true` if two entries are the same server: the same program or URL with the same use and credentials.
 fn is_same(one: &InventoryItem, other: &InventoryItem) -> bool {
     let is_elsewhere = one.toolbox.is_some() && other.toolbox.is_some() && one.toolbox != other.toolbox;
     if one.section != other.section || is_elsewhere {
@@ -166,37 +170,43 @@ fn is_same(one: &InventoryItem, other: &InventoryItem) -> bool {
             Some(first),
             Some(second),
         ) => {
-            let is_alike = |key: &&str| one.value[*key] == other.value[*key];
-            first == second
-                && IDENTITY_SETTINGS.iter().all(is_alike)
-                && (covers(one, other) || covers(other, one))
+            let is_alike = |key: &&str| match *key {
+                "cwd" => runs_in_same_folder(one, other),
+                key => one.value[key] == other.value[key],
+            };
+            first == second && IDENTITY_SETTINGS.iter().all(is_alike) && has_same_credentials(one, other)
         }
         _ => one.name == other.name && one.value == other.value,
     }
 }
 
-/// Returns `true` if `one` has all `env` and `headers` of `other`.
-fn covers(one: &InventoryItem, other: &InventoryItem) -> bool {
-    let entries = |part: &InventoryItem, key: &str| part.value[key].as_object().cloned().unwrap_or_default();
-    ["env", "headers"].iter().all(|key| is_subset(&entries(other, key), &entries(one, key)))
+/// Returns `true` if both run in the same directory, as far as they say. An import may have written the default.
+fn runs_in_same_folder(one: &InventoryItem, other: &InventoryItem) -> bool {
+    let is_default_of = |written: &Value, other: &InventoryItem| {
+        other.project_dir.as_deref().is_some_and(|folder| folder.to_str() == written.as_str())
+    };
+    match (&one.value["cwd"], &other.value["cwd"]) {
+        (Value::Null, Value::Null) => true,
+        (written, Value::Null) => is_default_of(written, other),
+        (Value::Null, written) => is_default_of(written, one),
+        (one, other) => one == other,
+    }
 }
 
-/// Takes over the more complete definition of the same entry.
+/// Returns `true` if both have the same `env` and `headers`: with other ones a server may be another user's.
+fn has_same_credentials(one: &InventoryItem, other: &InventoryItem) -> bool {
+    let entries = |part: &InventoryItem, key: &str| part.value[key].as_object().cloned().unwrap_or_default();
+    ["env", "headers"].iter().all(|key| entries(one, key) == entries(other, key))
+}
+
+/// Takes over the definition that is enabled.
 fn merge_definitions(first: &mut InventoryItem, other: &InventoryItem) {
-    let n_values = |part: &InventoryItem| {
-        let entries = |key: &str| part.value[key].as_object().map_or(0, Map::len);
-        entries("env") + entries("headers")
-    };
-    if (first.is_disabled && !other.is_disabled) || n_values(other) > n_values(first) {
+    if first.is_disabled && !other.is_disabled {
         first.value = other.value.clone();
         first.dependencies.clone_from(&other.dependencies);
         first.is_disabled = other.is_disabled;
         first.unusable_reason.clone_from(&other.unusable_reason);
     }
-}
-
-fn is_subset(inner: &Map<String, Value>, outer: &Map<String, Value>) -> bool {
-    inner.iter().all(|(key, value)| outer.get(key) == Some(value))
 }
 
 /// Returns `true` if two entries must not have the same name.
@@ -229,7 +239,11 @@ fn describe_toolbox(
 }
 
 /// Writes an entry, together with the entries it refers to.
-fn write_item(document: &mut ConfigDocument, item: &ImportItem, name: &str) -> Result<(), EditError> {
+fn write_item(
+    document: &mut ConfigDocument,
+    item: &ImportItem,
+    (name, value): (&str, &Value),
+) -> Result<(), EditError> {
     let part = &item.part;
     for dependency in &part.dependencies {
         let path = EditPath::from_keys([dependency.section, &dependency.name]);
@@ -239,8 +253,8 @@ fn write_item(document: &mut ConfigDocument, item: &ImportItem, name: &str) -> R
     }
     let path = part.section.path(item.toolbox.as_deref());
     if part.section == EntrySection::Agents {
-        document.append(&path, &part.value)
+        document.append(&path, value)
     } else {
-        document.set(&path.key(name), &part.value)
+        document.set(&path.key(name), value)
     }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::clients::{KnownClient, client_for_path, clients};
+use crate::clients::{KnownClient, client_for_path, clients, is_user_file};
 use crate::edit::{ConfigDocument, EditPath};
 use crate::error::ConfigurationError;
 use crate::inventory::{Inventory, inventory_found};
@@ -26,6 +26,8 @@ pub struct ImportSource {
     pub client: Option<&'static KnownClient>,
     /// Entries of the source.
     pub inventory: Inventory,
+    /// `true` if it is a client's file of the user, not of a project.
+    pub is_user_file: bool,
 }
 
 impl ImportSources {
@@ -49,10 +51,26 @@ impl ImportSources {
                     SourceSpec::Client { client, .. } => Some(*client),
                     _ => client_for_path(&inventory.path),
                 };
-                all.sources.push(ImportSource { client, inventory });
+                let is_user_file = is_user_file(&absolute(&inventory.path), context.environment);
+                all.sources.push(ImportSource { client, inventory, is_user_file });
             }
         }
         Ok(all)
+    }
+
+    /// Removes the files of projects and returns their paths, if there are entries in files of the user as well: each
+    /// belongs into another configuration.
+    pub fn split_off_projects(&mut self) -> Vec<PathBuf> {
+        let has_entries = |source: &ImportSource| source.is_user_file && !source.inventory.items.is_empty();
+        if !self.sources.iter().any(has_entries) {
+            return Vec::new();
+        }
+        let (of_user, of_projects) =
+            std::mem::take(&mut self.sources).into_iter().partition(|source| source.is_user_file);
+        self.sources = of_user;
+        let paths =
+            |sources: Vec<ImportSource>| sources.into_iter().map(|source| source.inventory.path).collect();
+        paths(of_projects)
     }
 
     fn add_file(&mut self, client: &'static KnownClient, path: &Path, context: &SpecContext<'_>) {
@@ -63,11 +81,18 @@ impl ImportSources {
             return;
         }
         match inventory_client(client, path, context) {
-            Ok(Some(inventory)) => self.sources.push(ImportSource { client: Some(client), inventory }),
+            Ok(Some(inventory)) => {
+                let is_user_file = is_user_file(&absolute(path), context.environment);
+                self.sources.push(ImportSource { client: Some(client), inventory, is_user_file });
+            }
             Ok(None) => {}
             Err(error) => self.unread.push((path.to_owned(), error)),
         }
     }
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// Reads a client's file; `None` if it has no servers.

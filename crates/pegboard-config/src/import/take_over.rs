@@ -1,12 +1,17 @@
 //! Replacement of imported servers by Pegboard in clients' files.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+
+use pegboard_core::redact::is_secret_name;
+use serde_json::{Map, Value};
 
 use super::{Import, ImportItem, ImportOutcome};
 use crate::clients::KnownClient;
 use crate::config_file::ConfigFileError;
 use crate::edit::{EditPath, FileChange};
 use crate::export::{ClientConfigFile, SERVER_NAME, ServeTarget};
+use crate::redact::secret_ranges;
 
 /// A client's file with Pegboard in place of its servers.
 pub struct Takeover {
@@ -18,10 +23,53 @@ pub struct Takeover {
     pub names: Vec<String>,
 }
 
+/// Servers that are replaced in clients' files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TakeoverScope {
+    /// Those that Pegboard can use as they are.
+    Usable,
+    /// All of them.
+    All,
+}
+
+impl ImportItem {
+    /// Returns the reason why the server may work in its client only: a variable or an input that is not set here, or a
+    /// login.
+    pub fn client_only_reason(&self) -> Option<String> {
+        if self.part.unusable_reason.is_some() {
+            return self.part.unusable_reason.clone();
+        }
+        let url = self.part.value["url"].as_str()?;
+        let has_key = |headers: &Map<String, Value>| headers.keys().any(|name| is_secret_name(name));
+        let has_credentials = self.part.value["headers"].as_object().is_some_and(has_key)
+            || !secret_ranges(url).is_empty()
+            || url.contains("${");
+        (!has_credentials && !is_loopback(url)).then(|| "may need a login".to_owned())
+    }
+}
+
+/// Returns `true` if a URL leads to this machine.
+fn is_loopback(url: &str) -> bool {
+    let authority = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = authority.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    let host = match host.strip_prefix('[') {
+        Some(address) => address.split(']').next().unwrap_or_default(),
+        None => host.split(':').next().unwrap_or_default(),
+    };
+    let address = host.parse::<IpAddr>();
+    host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
+}
+
 impl Import<'_> {
     /// Replaces the imported servers in clients' files by Pegboard. Writes nothing. `folder` is the current
     /// directory.
-    pub fn take_over(&self, folder: &Path, target: &ServeTarget) -> Result<Vec<Takeover>, ConfigFileError> {
+    pub fn take_over(
+        &self,
+        folder: &Path,
+        target: &ServeTarget,
+        scope: TakeoverScope,
+    ) -> Result<Vec<Takeover>, ConfigFileError> {
         let mut all: Vec<Takeover> = Vec::new();
         for source in &self.sources.sources {
             let path = real(&source.inventory.path);
@@ -33,6 +81,7 @@ impl Import<'_> {
             let is_ours = |item: &&ImportItem| {
                 real(&self.sources.sources[item.source].inventory.path) == path
                     && !matches!(item.outcome, ImportOutcome::Skipped(_))
+                    && (scope == TakeoverScope::All || item.client_only_reason().is_none())
             };
             // A global server that is disabled only in this directory still works in others.
             let local = client.local_key_path(folder);

@@ -558,7 +558,7 @@ toolboxes:
     error[config_invalid]: pegboard.yaml:6:34  toolboxes.desk.agents[2]
        6 |     agents: [gone.md, none/*.md, 7, "${NOT_SET}.md", good.md, needs-bad.md]
          |                                  ^ expected the path of a file, not a number
-    error[config_invalid]: pegboard.yaml:6:38  toolboxes.desk.agents[3]
+    warning: pegboard.yaml:6:38  toolboxes.desk.agents[3]
        6 |     agents: [gone.md, none/*.md, 7, "${NOT_SET}.md", good.md, needs-bad.md]
          |                                      ^^^^^^^^^^ the variable NOT_SET is not set
       help: export NOT_SET=…, or add a default: ${NOT_SET:-}

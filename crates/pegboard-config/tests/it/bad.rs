@@ -248,11 +248,11 @@ fn every_unset_variable_is_reported() {
     default:
       missing: (needs: NOT_SET, ALSO_NOT_SET)
       nameless: (mcpServers.nameless.command: Malformed syntax: not a variable reference)
-    error[config_invalid]: pegboard.missing.json:3:47  mcpServers.missing.env.A
+    warning: pegboard.missing.json:3:47  mcpServers.missing.env.A
        3 |     "missing": {"command": "x", "env": {"A": "${NOT_SET}", "B": "${ALSO_NOT_SET:?*** *** *****}", "C": "${oops"}},
          |                                               ^^^^^^^^^^ the variable NOT_SET is not set
       help: export NOT_SET=…, or add a default: ${NOT_SET:-}
-    error[config_invalid]: pegboard.missing.json:3:66  mcpServers.missing.env.B
+    warning: pegboard.missing.json:3:66  mcpServers.missing.env.B
        3 | …missing": {"command": "x", "env": {"A": "${NOT_SET}", "B": "${ALSO_NOT_SET:?*** *** *****}", "C": "${oops"}},
          |                                                              ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ the variable ALSO_NOT_SET is not set: ask the owner
       help: export ALSO_NOT_SET=…, or add a default: ${ALSO_NOT_SET:-}

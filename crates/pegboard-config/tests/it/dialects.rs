@@ -25,12 +25,22 @@ pub(super) fn summarize(configuration: &Configuration) -> String {
     let mut lines = vec![configuration.sources[0].dialect.title().to_owned()];
     for toolbox in configuration.toolboxes.values() {
         for (name, server) in &toolbox.servers {
-            lines.push(format!("{name}: {}", line(server)));
+            lines.push(without_default_dir(&format!("{name}: {}", line(server)), configuration));
         }
         lines.extend(toolbox.rest_tools.keys().map(|name| format!("tool {name}")));
     }
     lines.extend(configuration.problems.iter().map(short));
     lines.join("\n")
+}
+
+/// Omits the working directory of programs that run in the project of the file.
+fn without_default_dir(line: &str, configuration: &Configuration) -> String {
+    let path = std::path::absolute(&configuration.sources[0].path).unwrap();
+    let mut line = format!("{line} ");
+    for folder in path.ancestors().skip(1).take(3) {
+        line = line.replace(&format!(" in {} ", folder.display()), " ");
+    }
+    line.trim_end().to_owned()
 }
 
 /// Formats a problem without the affected line.
@@ -99,7 +109,7 @@ fn claude_code_has_commands_and_urls() {
     database: (needs: DATABASE_URL)
     warning 12 mcpServers.sentry.headersHelper: not supported: commands that produce headers; set them in headers
     warning 13 mcpServers.sentry.oauth: not supported: OAuth sign-in; set a token in headers
-    error 19 mcpServers.database.env.DSN: the variable DATABASE_URL is not set [export DATABASE_URL=…, or add a default: ${DATABASE_URL:-}]
+    warning 19 mcpServers.database.env.DSN: the variable DATABASE_URL is not set [export DATABASE_URL=…, or add a default: ${DATABASE_URL:-}]
     "#);
 }
 
@@ -122,7 +132,7 @@ fn vs_code_has_inputs_and_workspace_folders() {
     docs: http https://docs.example.com/mcp
     asks: (servers.asks.args[0]: only an editor can resolve this reference)
     boxed: boxed-server
-    error 16 servers.other.args[0]: the variable PEGBOARD_INPUT_OTHER is not set [export PEGBOARD_INPUT_OTHER=…]
+    warning 16 servers.other.args[0]: the variable PEGBOARD_INPUT_OTHER is not set [export PEGBOARD_INPUT_OTHER=…]
     error 18 servers.asks.args[0]: only an editor can resolve this reference [put the value in a variable and use ${env:NAME}]
     warning 19 servers.boxed.sandboxEnabled: not supported: sandboxes
     "#);
@@ -181,7 +191,7 @@ fn zed_has_context_servers_with_timeouts_in_seconds() {
 fn gemini_excludes_servers_and_url_means_sse() {
     assert_snapshot!(read("gemini/settings.json"), @r#"
     Gemini CLI
-    python: python "-m" "tools" API_KEY="key-of-the-api" OTHER="" PRICE="5$" in ./server toolFilters=["safe_tool","file_reader"] toolsDenied=["dangerous_tool"] requestTimeoutMs="15s"
+    python: python "-m" "tools" API_KEY="key-of-the-api" OTHER="" PRICE="5$" in HERE/gemini/server toolFilters=["safe_tool","file_reader"] toolsDenied=["dangerous_tool"] requestTimeoutMs="15s"
     http: http https://http.example.com/mcp Authorization="Bearer ghp_0123456789"
     old: sse https://old.example.com/events
     typed: http https://typed.example.com/mcp
@@ -223,7 +233,7 @@ fn opencode_has_its_command_in_a_list() {
 fn opencode_2_nests_its_servers_deeper() {
     assert_snapshot!(read("opencode/version-2.jsonc"), @r#"
     OpenCode
-    everything: everything-server LEVEL="1" in .
+    everything: everything-server LEVEL="1"
     away: http https://away.example.com/mcp (off)
     warning 6 mcp.servers.away.oauth: not supported: OAuth sign-in; set a token in headers
     "#);
@@ -276,7 +286,7 @@ fn goose_has_built_in_extensions_and_timeouts_in_seconds() {
     fetch: (needs: MISSING_KEY)
     maps: http https://maps.example.com/mcp X-Key="12345" (off) requestTimeoutMs="45s"
     warning 4 extensions.developer: skipped developer, todo: built into Goose
-    error 22 extensions.fetch.env_keys[1]: the variable MISSING_KEY is not set [export MISSING_KEY=…, or add a default: ${MISSING_KEY:-}]
+    warning 22 extensions.fetch.env_keys[1]: the variable MISSING_KEY is not set [export MISSING_KEY=…, or add a default: ${MISSING_KEY:-}]
     "#);
 }
 
@@ -296,7 +306,7 @@ fn command_substitution_of_crush_becomes_an_input() {
     github: (needs: PEGBOARD_INPUT_GH_AUTH_TOKEN)
     events: sse https://events.example.com/sse (off)
     warning 9 mcp.github.headers.Authorization: not supported: command substitution; provide the value as an input
-    error 9 mcp.github.headers.Authorization: the variable PEGBOARD_INPUT_GH_AUTH_TOKEN is not set [export PEGBOARD_INPUT_GH_AUTH_TOKEN=…]
+    warning 9 mcp.github.headers.Authorization: the variable PEGBOARD_INPUT_GH_AUTH_TOKEN is not set [export PEGBOARD_INPUT_GH_AUTH_TOKEN=…]
     "#);
 }
 
@@ -390,7 +400,7 @@ fn a_registry_entry_becomes_commands_and_urls() {
     weather-oci: docker "run" "-i" "--rm" "-e" "KEY" "--mount" "type=bind,src=,dst=/data" "ghcr.io/example/weather:1.0.2" KEY="sk-from-outside" (off)
     weather-pypi: uvx "weather-server@0.9" (off)
     weather-remote: http https://public.example.com/mcp X-API-Key="" (off)
-    error 7 packages[0]: the variable PEGBOARD_INPUT_REGION is not set [export PEGBOARD_INPUT_REGION=…]
+    warning 7 packages[0]: the variable PEGBOARD_INPUT_REGION is not set [export PEGBOARD_INPUT_REGION=…]
     warning 35 packages[3]: package skipped: unsupported registry "mcpb" [supported registries: npm, pypi, nuget and oci]
     warning 36 packages[4]: package skipped: its transport streamable-http requires a running server [start it yourself and add the server by its URL]
     "#);
@@ -400,7 +410,7 @@ fn a_registry_entry_becomes_commands_and_urls() {
 fn fastmcp_describes_one_server() {
     assert_snapshot!(read("fastmcp/fastmcp.json"), @r#"
     fastmcp
-    my-server: fastmcp "run" "HERE/fastmcp/fastmcp.json" "--transport" "stdio" KEY="sk-from-outside" in HERE/fastmcp
+    my-server: fastmcp "run" "HERE/fastmcp/fastmcp.json" "--transport" "stdio" KEY="sk-from-outside"
     warning 5 deployment.transport: Pegboard starts the server itself and connects over stdio
     "#);
 }
@@ -421,8 +431,8 @@ fn a_catalogue_has_servers_in_containers() {
     Docker catalogue
     github: (needs: PEGBOARD_INPUT_GITHUB_FOLDER, PEGBOARD_INPUT_GITHUB_HOST)
     linear: sse https://linear.example.com/sse X-Key="abcdef"
-    error 6 registry.github: the variable PEGBOARD_INPUT_GITHUB_FOLDER is not set [export PEGBOARD_INPUT_GITHUB_FOLDER=…]
-    error 13 registry.github.env[0]: the variable PEGBOARD_INPUT_GITHUB_HOST is not set [export PEGBOARD_INPUT_GITHUB_HOST=…]
+    warning 6 registry.github: the variable PEGBOARD_INPUT_GITHUB_FOLDER is not set [export PEGBOARD_INPUT_GITHUB_FOLDER=…]
+    warning 13 registry.github.env[0]: the variable PEGBOARD_INPUT_GITHUB_HOST is not set [export PEGBOARD_INPUT_GITHUB_HOST=…]
     warning 18 registry.github.allowHosts: not supported: host allowlists; the container may reach every host
     warning 24 registry.curl: skipped: each of its tools is a separate container
     "#);

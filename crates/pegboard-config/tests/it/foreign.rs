@@ -134,7 +134,7 @@ fn native_keys_of_the_wrong_type_are_ignored() {
     mcpServers
     _off: off (off)
     a: (needs: PEGBOARD_INPUT_KEY)
-    error 6 mcpServers.a.args[0]: the variable PEGBOARD_INPUT_KEY is not set [export PEGBOARD_INPUT_KEY=…]
+    warning 6 mcpServers.a.args[0]: the variable PEGBOARD_INPUT_KEY is not set [export PEGBOARD_INPUT_KEY=…]
     warning 9 profiles: ignored unknown settings: profiles, defaults, chains, theme
     ");
     let wanted = load_text("mcp.json", text).unwrap().missing_inputs;
@@ -432,8 +432,8 @@ fn an_openapi_server_of_mcphub_is_a_service() {
     assert_snapshot!(read("mcp_settings.json", text), @"
     mcphub
     notes: notes-server
-    shop: openapi https://shop.example.com/openapi.json 
-    weather: openapi https://weather.example.com/openapi.json 
+    shop: openapi https://shop.example.com/openapi.json
+    weather: openapi https://weather.example.com/openapi.json
     inside: (mcpServers.inside: the service has no OpenAPI document)
     warning 8 mcpServers.weather.openapi.security: not supported: this authentication scheme; set headers instead
     error 9 mcpServers.inside: the service has no OpenAPI document [set spec to the path or URL of the document]

@@ -73,7 +73,7 @@ fn toml_keeps_the_order_of_the_file() {
       search: (needs: SEARCH_KEY)
     extra: More of them
       clock: clock [] []
-    error[config_invalid]: pegboard.toml:15:10  mcpServers.search.headers.X-Key
+    warning: pegboard.toml:15:10  mcpServers.search.headers.X-Key
       15 | X-Key = "${SEARCH_KEY}"
          |          ^^^^^^^^^^^^^ the variable SEARCH_KEY is not set
       help: export SEARCH_KEY=…, or add a default: ${SEARCH_KEY:-}

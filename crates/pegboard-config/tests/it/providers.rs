@@ -122,7 +122,7 @@ providers:
        5 |   typo: {type: antropic}
          |                ^^^^^^^^ unknown value 'antropic', expected one of openai-compatible, anthropic, sampling
       help: did you mean anthropic?
-    error[config_invalid]: pegboard.yaml:6:39  providers.missing.apiKey
+    warning: pegboard.yaml:6:39  providers.missing.apiKey
        6 |   missing: {type: anthropic, apiKey: "${OPENAI_API_KEY}"}
          |                                       ^^^^^^^^^^^^^^^^^ the variable OPENAI_API_KEY is not set
       help: export OPENAI_API_KEY=…, or add a default: ${OPENAI_API_KEY:-}

@@ -99,7 +99,7 @@ fn an_invalid_tool_is_left_out_alone() {
     error[config_invalid]: pegboard.rest.yaml:12:44  restTools.method.method
       12 |   method: {description: No method, method: FETCH, url: "https://api.example.com/"}
          |                                            ^^^^^ unknown value 'FETCH', expected one of GET, POST, PUT, PATCH, DELETE
-    error[config_invalid]: pegboard.rest.yaml:13:86  restTools.needs.headers.X-Token
+    warning: pegboard.rest.yaml:13:86  restTools.needs.headers.X-Token
       13 | …t set, url: "https://api.example.com/", headers: {X-Token: "${UNSET}"}}
          |                                                              ^^^^^^^^ the variable UNSET is not set
       help: export UNSET=…, or add a default: ${UNSET:-}

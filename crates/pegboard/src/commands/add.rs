@@ -6,7 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use pegboard::config::EntrySection;
 use serde_json::{Map, Value, json};
 
-use super::config_file::{EditTarget, display_path};
+use super::config_file::{EditTarget, display_path, purpose};
 use crate::cli::{CliError, ExitReason, Globals};
 
 mod agent;
@@ -277,6 +277,7 @@ fn write_entry(
     entry: &Value,
 ) -> Result<ExitCode, CliError> {
     let mut file = destination.target.open(globals)?;
+    let is_new = file.is_new();
     let toolbox = file.toolbox(destination.toolbox.as_deref())?;
     let path = section.path(toolbox.as_deref()).key(name);
     let noun = section.noun();
@@ -295,7 +296,8 @@ fn write_entry(
     let verb = if is_there { "Replaced" } else { "Added" };
     let place = edited.place();
     let in_box = toolbox.as_ref().map(|toolbox| format!(" (toolbox {toolbox})")).unwrap_or_default();
-    let text = format!("{verb} {noun} {name}: {place}{in_box}");
+    let why = if is_new { format!(", {}", purpose(&edited.change.path)) } else { String::new() };
+    let text = format!("{verb} {noun} {name}: {place}{in_box}{why}");
     let document = json!({
         "name": name,
         "section": section.key(),

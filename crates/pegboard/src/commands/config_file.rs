@@ -152,6 +152,34 @@ fn target_path(globals: &Globals, target: EditTarget) -> Result<PathBuf, CliErro
     }
 }
 
+/// Returns `true` if the path is that of the user's configuration file.
+pub(crate) fn is_users_file(path: &Path) -> bool {
+    user_config_path().is_ok_and(|user| same_place(&user, path))
+}
+
+/// Returns `true` if two paths are in the same place, whether or not there is a file.
+fn same_place(one: &Path, other: &Path) -> bool {
+    let real = |path: &Path| {
+        let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
+        folder.map(|folder| folder.join(path.file_name().unwrap_or_default()))
+    };
+    one == other || same_file(one, other) || real(one).is_some_and(|one| real(other) == Some(one))
+}
+
+/// Returns `true` if two paths lead to the same file.
+pub(crate) fn same_file(one: &Path, other: &Path) -> bool {
+    one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|other| one == other))
+}
+
+/// Describes the use of a configuration file: for a directory, or for all.
+pub(crate) fn purpose(path: &Path) -> &'static str {
+    if is_users_file(path) {
+        "your configuration for every folder"
+    } else {
+        "for this folder; --user is for every folder"
+    }
+}
+
 /// Checks that a path names a file, existing or not. Other sources cannot be edited.
 pub(crate) fn editable_path(path: &Path) -> Result<PathBuf, CliError> {
     let is_other = !path.exists()

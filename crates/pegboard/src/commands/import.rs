@@ -1,21 +1,21 @@
 //! `pegboard import`: copies the servers of clients to Pegboard's configuration file.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
 use pegboard::config::clients::Platform;
-use pegboard::config::import::{Import, ImportSource, ImportSources, ToolboxGrouping};
+use pegboard::config::import::{Import, ImportSource, ImportSources, TakeoverScope, ToolboxGrouping};
 use pegboard::config::trust::{ActionTarget, FileAction};
 use pegboard::config::{ConfigFile, SpecContext};
 
 use super::client_file::{open_backups, serve_target};
-use super::config_file::{EditTarget, editable_path, user_config_path};
+use super::config_file::{EditTarget, editable_path, is_users_file, same_file};
 use super::init;
 use crate::cli::{CliError, Globals};
 use crate::paths::{self, working_dir};
 use crate::trust::TrustGate;
-use report::ImportReport;
+use report::{ClientOnlyServers, ImportReport};
 
 mod report;
 
@@ -26,7 +26,7 @@ pub(crate) struct ImportArgs {
     /// clients on this machine by default
     #[arg(value_name = "SOURCE")]
     sources: Vec<PathBuf>,
-    /// File to import into; the project's configuration file by default
+    /// File to import into; by default the user's configuration file for files of the user, or else the project's
     #[arg(long, value_name = "FILE", conflicts_with = "user")]
     into: Option<PathBuf>,
     /// Toolbox for entries without one; a toolbox for each server by default
@@ -35,6 +35,10 @@ pub(crate) struct ImportArgs {
     /// Replace the imported servers in the clients' files by Pegboard; undo with pegboard restore
     #[arg(long)]
     take_over: bool,
+    /// With --take-over: replace servers, too, that Pegboard cannot use yet: those that may need a login, and those
+    /// with variables that are not set
+    #[arg(long, requires = "take_over")]
+    force: bool,
     /// With --take-over: connect clients to this URL instead of starting a program
     #[arg(long, value_name = "URL", num_args = 0..=1, default_missing_value = super::export::DEFAULT_URL, requires = "take_over")]
     http: Option<String>,
@@ -44,26 +48,22 @@ pub(crate) struct ImportArgs {
 
 impl ImportArgs {
     pub(crate) fn run(self, globals: &Globals) -> Result<ExitCode, CliError> {
-        let file = match &self.into {
-            Some(path) => ConfigFile::open(&editable_path(path)?, &paths::env_var)?,
-            None => self.target.open(globals)?,
-        };
-        let file = if file.is_new() { init::new_file(&file.path)? } else { file };
-        let toolbox = file.toolbox(self.toolbox.as_deref())?;
-        let grouping = match (&self.toolbox, &toolbox) {
-            (None, None) => ToolboxGrouping::PerServer,
-            _ => ToolboxGrouping::Root,
-        };
-        let import = Import::new(file, find_sources(&self.sources, toolbox.as_deref())?, grouping)?;
+        let (import, left_out) = self.plan(globals)?;
         let taken = if self.take_over {
             let target = serve_target(globals, Some(&import.file.path), self.http)?;
-            import.take_over(&working_dir()?, &target)?
+            let scope = if self.force { TakeoverScope::All } else { TakeoverScope::Usable };
+            import.take_over(&working_dir()?, &target, scope)?
         } else {
             Vec::new()
         };
         let import_use = if self.take_over { ImportUse::Clients } else { ImportUse::Pegboard };
         // Pegboard's file is written first: a client must not refer to a missing file.
         let mut report = finish(globals, import, self.target, import_use)?;
+        report.left_out = left_out;
+        report.stays = match (self.take_over, self.force) {
+            (true, false) => ClientOnlyServers::Stay,
+            (true, true) | (false, _) => ClientOnlyServers::Imported,
+        };
         let mut failures = Vec::new();
         for takeover in taken {
             let write = || Ok(open_backups(globals)?.write(takeover.client, &takeover.change)?);
@@ -74,6 +74,36 @@ impl ImportArgs {
         }
         report.print(globals);
         CliError::report_all(failures, globals)
+    }
+}
+
+impl ImportArgs {
+    /// Reads the sources and chooses the file: files of the user go into the user's configuration, wherever the command
+    /// runs. Returns the files of the project that are left out therefore.
+    fn plan(&self, globals: &Globals) -> Result<(Import<'static>, Vec<PathBuf>), CliError> {
+        let is_chosen = self.into.is_some() || self.target.user || !globals.config.is_empty();
+        let mut target = self.target;
+        let mut left_out = Vec::new();
+        if !is_chosen {
+            let mut sources = find_sources(&self.sources, None)?;
+            left_out = sources.split_off_projects();
+            target.user = sources.sources.iter().any(|source| source.is_user_file);
+        }
+        let file = match &self.into {
+            Some(path) => ConfigFile::open(&editable_path(path)?, &paths::env_var)?,
+            None => target.open(globals)?,
+        };
+        let file = if file.is_new() { init::new_file(&file.path)? } else { file };
+        let toolbox = file.toolbox(self.toolbox.as_deref())?;
+        let grouping = match (&self.toolbox, &toolbox) {
+            (None, None) => ToolboxGrouping::PerServer,
+            _ => ToolboxGrouping::Root,
+        };
+        let mut sources = find_sources(&self.sources, toolbox.as_deref())?;
+        if !is_chosen {
+            sources.split_off_projects();
+        }
+        Ok((Import::new(file, sources, grouping)?, left_out))
     }
 }
 
@@ -141,7 +171,15 @@ fn finish(
         }
         edited = Some(checked);
     }
-    Ok(ImportReport { import, edited, taken: Vec::new(), untrusted, is_dry_run: target.dry_run })
+    Ok(ImportReport {
+        import,
+        edited,
+        taken: Vec::new(),
+        left_out: Vec::new(),
+        stays: ClientOnlyServers::Imported,
+        untrusted,
+        is_dry_run: target.dry_run,
+    })
 }
 
 /// Returns the new entries that stem from project files which are not trusted.
@@ -169,23 +207,4 @@ fn require_trust(
 
 fn source_actions(import: &Import<'_>) -> Vec<FileAction> {
     import.sources.sources.iter().flat_map(|source| source.inventory.actions.clone()).collect()
-}
-
-/// Returns `true` if the path is that of the user's configuration file.
-fn is_users_file(path: &Path) -> bool {
-    user_config_path().is_ok_and(|user| same_place(&user, path))
-}
-
-/// Returns `true` if two paths are in the same place, whether or not there is a file.
-fn same_place(one: &Path, other: &Path) -> bool {
-    let real = |path: &Path| {
-        let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
-        folder.map(|folder| folder.join(path.file_name().unwrap_or_default()))
-    };
-    one == other || same_file(one, other) || real(one).is_some_and(|one| real(other) == Some(one))
-}
-
-/// Returns `true` if two paths lead to the same file.
-fn same_file(one: &Path, other: &Path) -> bool {
-    one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|other| one == other))
 }

@@ -7,9 +7,10 @@ use clap::Args;
 use pegboard::config::edit::ConfigDocument;
 use pegboard::config::{self, ConfigFile, ConfigFormat as Notation, ConfigurationError};
 use pegboard::telemetry::write_stderr;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, json};
 
-use super::config_file::{EditTarget, display_path, editable_path, user_config_path};
+use super::config_file::{EditTarget, display_path, editable_path, is_users_file, purpose, user_config_path};
 use super::import::import_into_new;
 use crate::cli::{CliError, ExitReason, Globals};
 use crate::paths::{self, working_dir};
@@ -17,8 +18,14 @@ use crate::paths::{self, working_dir};
 /// Name of the JSON Schema file for editors.
 const SCHEMA: &str = "pegboard.schema.json";
 
-/// Comment at the top of a new file.
-const WHAT: &str = "# The tools of this folder, for every client:  pegboard serve\n";
+/// Characters that need an escape in the path of a URL.
+const NOT_IN_PATH: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'/').remove(b':').remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// Comment at the top of the user's file.
+const USER_COMMENT: &str = "# Your tools in every folder, for every client:  pegboard serve\n";
+/// Comment at the top of a project's file.
+const PROJECT_COMMENT: &str = "# The tools of this folder, for every client:  pegboard serve\n";
 /// Example entries of a new file.
 const YAML_EXAMPLE: &str = r#"#
 # mcpServers:
@@ -66,10 +73,10 @@ impl InitArgs {
             import_into_new(globals, file, &self.from, self.target)?.print(globals);
             return Ok(ExitCode::SUCCESS);
         }
-        let text = beginning(&path, schema.as_deref());
+        let text = beginning(&path);
         let file = ConfigFile::create(&path, text, &paths::env_var)?.replacing(old);
         let edited = self.target.finish(globals, &file)?;
-        let text = format!("Wrote {}", edited.place());
+        let text = format!("Wrote {}, {}", edited.place(), purpose(&path));
         edited.report(globals, &[], Map::from_iter([("schema".to_owned(), json!(schema))]), &text);
         if !globals.quiet && !self.target.dry_run {
             write_stderr("Next: pegboard add NAME URL   or   pegboard import");
@@ -123,12 +130,24 @@ pub(super) fn write_schema(target: EditTarget) -> Result<(), CliError> {
 
 /// Starts a new file without entries.
 pub(super) fn new_file(path: &Path) -> Result<ConfigFile<'static>, ConfigurationError> {
-    ConfigFile::create(path, heading(path, schema_path().as_deref()), &paths::env_var)
+    ConfigFile::create(path, heading(path), &paths::env_var)
+}
+
+/// Reference to the JSON Schema file as editors understand it: relative from the same directory, or else a URL.
+fn schema_reference(path: &Path) -> Option<String> {
+    let schema = schema_path()?;
+    let path = paths::absolute(path).ok()?;
+    if path.parent() == schema.parent() {
+        return Some(format!("./{SCHEMA}"));
+    }
+    let schema = schema.to_str()?.replace('\\', "/");
+    Some(format!("file:///{}", utf8_percent_encode(schema.trim_start_matches('/'), NOT_IN_PATH)))
 }
 
 /// Lines at the top of a configuration file: the schema reference for editors, and a comment.
-fn heading(path: &Path, schema: Option<&Path>) -> String {
-    let schema = schema.map(|path| path.display().to_string());
+fn heading(path: &Path) -> String {
+    let schema = schema_reference(path);
+    let what = if is_users_file(path) { USER_COMMENT } else { PROJECT_COMMENT };
     let line = |mark: &str| schema.as_ref().map(|schema| format!("{mark}{schema}\n")).unwrap_or_default();
     match notation(path) {
         Notation::Json => {
@@ -136,14 +155,14 @@ fn heading(path: &Path, schema: Option<&Path>) -> String {
                 schema.map(|schema| ("$schema".to_owned(), json!(schema))).into_iter().collect();
             format!("{:#}\n", json!(root))
         }
-        Notation::Toml => format!("{}{WHAT}pegboard = 1\n", line("#:schema ")),
-        Notation::Yaml => format!("{}{WHAT}", line("# yaml-language-server: $schema=")),
+        Notation::Toml => format!("{}{what}pegboard = 1\n", line("#:schema ")),
+        Notation::Yaml => format!("{}{what}", line("# yaml-language-server: $schema=")),
     }
 }
 
 /// Content of a new file.
-fn beginning(path: &Path, schema: Option<&Path>) -> String {
-    let heading = heading(path, schema);
+fn beginning(path: &Path) -> String {
+    let heading = heading(path);
     match notation(path) {
         Notation::Json => heading,
         Notation::Toml => format!("{heading}\n{TOML_EXAMPLE}"),

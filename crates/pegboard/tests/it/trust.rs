@@ -130,8 +130,8 @@ fn project_files_of_clients_need_trust_too() {
                 assert!(said.contains("not trusted"), "{file}: {command}: {said}");
                 assert!(!has_run(&stage), "{file}: {command} ran it");
             }
-            stage.run("import --dry-run");
-            stage.run("import");
+            stage.run("import --into pegboard.yaml --dry-run");
+            stage.run("import --into pegboard.yaml");
             stage.run("ls");
             assert!(!has_run(&stage), "{file}: an import does not make it trusted");
             stage.run(&format!("trust {file}"));
@@ -266,21 +266,10 @@ fn only_changes_of_what_would_run_need_trust_again() {
 fn a_file_that_starts_nothing_needs_no_trust() {
     let stage =
         Stage::with("pegboard.yaml", "toolTimeout: 7s\nmcpServers: {off: {command: x, enabled: false}}\n");
-    assert_snapshot!(stage.run("ls"), @r#"
-    {
-      "toolboxes": [
-        {
-          "name": "default",
-          "description": "",
-          "servers": [],
-          "tools": 0,
-          "chains": []
-        }
-      ],
-      "servers": [],
-      "tools": []
-    }
-    "#);
+    assert_snapshot!(stage.run("ls"), @"
+    default  Default toolbox
+    └ · off  disabled; pegboard enable off
+    ");
     assert_snapshot!(stage.run("trust"), @"Nothing to trust: no file of this project starts a program or sends a request");
 }
 
@@ -336,8 +325,8 @@ fn commands_that_start_nothing_need_no_trust() {
     for command in [
         "validate",
         "validate --origins mcpServers",
-        "import --dry-run",
-        "import",
+        "import --into pegboard.yaml --dry-run",
+        "import --into pegboard.yaml",
         "export --to cursor",
         "connect cursor --dry-run",
         "disable evil",
@@ -425,14 +414,14 @@ fn entries_of_project_files_are_imported_without_trust() {
       help: review it, then run: pegboard trust .cursor/mcp.json; or add --trust to use it once
     (exit 3)
     ");
-    assert_snapshot!(stage.run("import --take-over"), @"
+    assert_snapshot!(stage.run("import --into pegboard.yaml --take-over"), @"
     (stderr) error[not_trusted]: .cursor/mcp.json is not trusted
       would run evil: /bin/sh -c 'echo ran >> ~/ran'
       help: review it, then run: pegboard trust .cursor/mcp.json; or add --trust to use it once
     (exit 3)
     ");
     assert!(!stage.path("pegboard.yaml").exists());
-    assert_snapshot!(stage.run("import"), @"
+    assert_snapshot!(stage.run("import --into pegboard.yaml"), @"
     SOURCE  NAME  KIND
     cursor  mine  stdio  new
     cursor  evil  stdio  new

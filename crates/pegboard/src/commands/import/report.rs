@@ -20,9 +20,22 @@ pub(crate) struct ImportReport {
     pub(super) edited: Option<EditedFile>,
     /// Clients' files with Pegboard in place of their servers.
     pub(super) taken: Vec<Takeover>,
+    /// Files of the project that were not imported, because the others are files of the user.
+    pub(super) left_out: Vec<PathBuf>,
+    /// Treatment of servers that may work in their client only.
+    pub(super) stays: ClientOnlyServers,
     /// New entries of project files that are not trusted.
     pub(super) untrusted: Vec<ActionTarget>,
     pub(super) is_dry_run: bool,
+}
+
+/// Treatment of servers that may work in their client only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ClientOnlyServers {
+    /// Imported like others.
+    Imported,
+    /// They stay in the client's file.
+    Stay,
 }
 
 impl ImportReport {
@@ -53,6 +66,16 @@ impl ImportReport {
     /// Diff of a client's file, in a dry run.
     fn diff_of(&self, takeover: &Takeover) -> Option<String> {
         self.is_dry_run.then(|| takeover.change.diff(&display_path(&takeover.change.path)))
+    }
+
+    /// Reason why a server stays in its client's file.
+    fn stays_reason(&self, item: &ImportItem) -> Option<String> {
+        let has_client = self.import.sources.sources[item.source].client.is_some();
+        let may_stay = has_client && !matches!(item.outcome, ImportOutcome::Skipped(_));
+        match self.stays {
+            ClientOnlyServers::Stay if may_stay => item.client_only_reason(),
+            ClientOnlyServers::Stay | ClientOnlyServers::Imported => None,
+        }
     }
 
     /// Clients' files that were written.
@@ -90,6 +113,7 @@ impl ImportReport {
                 "reason": reason,
                 "enabled": !part.is_disabled,
                 "obstacle": part.unusable_reason,
+                "stays": self.stays_reason(item),
             })
         };
         let of_unread = |(path, error): &(PathBuf, ConfigurationError)| json!({"file": path, "reason": error.to_string()});
@@ -117,7 +141,7 @@ impl ImportReport {
                 Some(toolbox) => format!("{toolbox}/{}", part.name),
                 None => part.name.clone(),
             };
-            vec![self.label(item), name, part.transport.to_owned(), describe_outcome(item)]
+            vec![self.label(item), name, part.transport.to_owned(), self.describe_outcome(item)]
         });
         let table = columns(&std::iter::once(head.to_vec()).chain(rows).collect::<Vec<_>>());
         let mut text = format!("{table}{}", self.summary());
@@ -190,6 +214,27 @@ impl ImportReport {
                 edited.place()
             ));
         }
+        let staying: Vec<&str> = self
+            .import
+            .items
+            .iter()
+            .filter(|item| self.stays_reason(item).is_some())
+            .map(|item| item.part.name.as_str())
+            .collect();
+        if !staying.is_empty() {
+            remarks.push(format!(
+                "Not taken over: {}. Set what they need and run the command again, or add --force",
+                staying.join(", ")
+            ));
+        }
+        if !self.left_out.is_empty() {
+            let paths: Vec<String> = self.left_out.iter().map(|path| display_path(path)).collect();
+            remarks.push(format!(
+                "Not imported: {}, since it belongs to this project. Import it into the project's file: pegboard import {} --into pegboard.yaml",
+                paths.join(", "),
+                paths.join(" ")
+            ));
+        }
         let undone: BTreeSet<&str> =
             self.written_clients().iter().map(|takeover| takeover.client.name()).collect();
         if !undone.is_empty() {
@@ -203,31 +248,39 @@ impl ImportReport {
         }
         remarks
     }
+
+    /// Short description of an entry's outcome.
+    fn describe_outcome(&self, item: &ImportItem) -> String {
+        let part = &item.part;
+        let mut words = match &item.outcome {
+            ImportOutcome::New(name) if *name == part.name => vec!["new".to_owned()],
+            ImportOutcome::New(name) => vec![format!("new as {name}")],
+            ImportOutcome::Duplicate(name) => vec![format!("{DIM}same as {name}{PLAIN}")],
+            ImportOutcome::AlreadyPresent(name) if *name == part.name => {
+                vec![format!("{DIM}already present{PLAIN}")]
+            }
+            ImportOutcome::AlreadyPresent(name) => vec![format!("{DIM}already present as {name}{PLAIN}")],
+            ImportOutcome::Skipped(reason) => vec![format!("{RED}skipped{PLAIN}: {reason}")],
+        };
+        if part.is_disabled {
+            words.push("disabled".to_owned());
+        }
+        if let Some(reason) =
+            part.unusable_reason.as_ref().filter(|_| !matches!(item.outcome, ImportOutcome::Skipped(_)))
+        {
+            words.push(reason.clone());
+        }
+        if let Some(reason) = self.stays_reason(item) {
+            if part.unusable_reason.is_none() {
+                words.push(reason);
+            }
+            words.push(format!("stays in {}", self.label(item)));
+        }
+        words.join(", ")
+    }
 }
 
 /// Label of a source: its client, or its path.
 fn label(source: &ImportSource) -> String {
     source.client.map_or_else(|| display_path(&source.inventory.path), |client| client.name().to_owned())
-}
-
-/// Short description of an entry's outcome.
-fn describe_outcome(item: &ImportItem) -> String {
-    let part = &item.part;
-    let mut words = match &item.outcome {
-        ImportOutcome::New(name) if *name == part.name => vec!["new".to_owned()],
-        ImportOutcome::New(name) => vec![format!("new as {name}")],
-        ImportOutcome::Duplicate(name) => vec![format!("{DIM}same as {name}{PLAIN}")],
-        ImportOutcome::AlreadyPresent(name) if *name == part.name => {
-            vec![format!("{DIM}already present{PLAIN}")]
-        }
-        ImportOutcome::AlreadyPresent(name) => vec![format!("{DIM}already present as {name}{PLAIN}")],
-        ImportOutcome::Skipped(reason) => vec![format!("{RED}skipped{PLAIN}: {reason}")],
-    };
-    if part.is_disabled {
-        words.push("disabled".to_owned());
-    }
-    if let (Some(reason), ImportOutcome::New(_)) = (&part.unusable_reason, &item.outcome) {
-        words.push(reason.clone());
-    }
-    words.join(", ")
 }

@@ -14,7 +14,9 @@ pub(crate) fn fixture(client: &KnownClient) -> Option<String> {
     let of_user = client.user_paths(&|_| Some("/anywhere".to_owned()), Platform::current());
     let names = of_user.iter().filter_map(|path| Some(PathBuf::from(path.file_name()?)));
     let mut paths = names.chain(client.project_paths(Path::new(""))).map(|name| folder.join(name));
-    paths.find(|path| path.is_file()).map(|path| std::fs::read_to_string(path).unwrap())
+    let text = paths.find(|path| path.is_file()).map(|path| std::fs::read_to_string(path).unwrap());
+    // A file of the user belongs to no project.
+    text.map(|text| text.replace("${workspaceFolder}", "/srv"))
 }
 
 /// Path of a client's user-level file, or else its project-level file.

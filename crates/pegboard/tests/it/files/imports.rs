@@ -46,14 +46,15 @@ fn three_clients() -> Stage {
 
 /// The configuration file without its two header lines.
 fn below_heading(stage: &Stage) -> String {
-    stage.read("pegboard.yaml").lines().skip(2).collect::<Vec<_>>().join("\n")
+    let text = stage.without_paths(&stage.read("pegboard.yaml"));
+    text.lines().skip(2).collect::<Vec<_>>().join("\n")
 }
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "the file and the report are compared as a whole")]
 fn servers_of_all_clients_are_merged_into_one_file() {
     let stage = three_clients();
-    assert_snapshot!(stage.run("import"), @r#"
+    assert_snapshot!(stage.run("import --into pegboard.yaml"), @r#"
     SOURCE  NAME      KIND
     vscode  gh        http   new
     vscode  asks      stdio  skipped: servers.asks.args[0]: only an editor can resolve this reference
@@ -103,7 +104,7 @@ fn servers_of_all_clients_are_merged_into_one_file() {
         description: The key
         password: true
     "#);
-    assert_snapshot!(stage.run("import"), @r#"
+    assert_snapshot!(stage.run("import --into pegboard.yaml"), @r#"
     SOURCE  NAME      KIND
     vscode  gh        http   already present
     vscode  asks      stdio  skipped: servers.asks.args[0]: only an editor can resolve this reference
@@ -123,7 +124,7 @@ fn servers_of_all_clients_are_merged_into_one_file() {
 #[test]
 fn a_dry_run_of_import_changes_nothing() {
     let stage = three_clients();
-    assert_snapshot!(stage.run("import cursor codex:files --take-over --dry-run -q"), @r#"
+    assert_snapshot!(stage.run("import --into pegboard.yaml cursor codex:files --take-over --dry-run -q"), @r#"
     SOURCE  NAME      KIND
     cursor  github    http   new
     cursor  my-files  stdio  new
@@ -225,7 +226,7 @@ fn json_output_has_the_same_report() {
 #[test]
 fn a_takeover_lasts_until_the_files_are_restored() {
     let stage = three_clients();
-    assert_snapshot!(stage.run("--trust import --take-over -q"), @"
+    assert_snapshot!(stage.run("--trust import --into pegboard.yaml --take-over --force -q"), @"
     SOURCE  NAME      KIND
     vscode  gh        http   new
     vscode  asks      stdio  skipped: servers.asks.args[0]: only an editor can resolve this reference
@@ -293,7 +294,7 @@ fn every_client_is_taken_over_and_restored_byte_for_byte() {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(&path, &text).unwrap();
             let name = client.name();
-            let said = stage.run(&format!("import {name} --take-over"));
+            let said = stage.run(&format!("import --into pegboard.yaml {name} --take-over --force"));
             assert!(said.contains("now uses Pegboard instead of"), "{name}: {said}");
             let taken = std::fs::read_to_string(&path).unwrap();
             assert!(taken.contains("pegboard.yaml"), "{name}: {taken}");
@@ -315,7 +316,7 @@ fn per_folder_servers_are_taken_over_only_there() {
         r#"{{"n": 1, "mcpServers": {{"notes": {{"command": "notes"}}}}, "projects": {{"{folder}": {{"mcpServers": {{"notes": {{"command": "own"}}}}}}}}}}"#
     );
     stage.write("~/.claude.json", &text);
-    stage.run("import claude-code --take-over --http");
+    stage.run("import --into pegboard.yaml claude-code --take-over --http");
     assert_snapshot!(stage.without_paths(&stage.read("~/.claude.json")), @r#"{"n": 1, "mcpServers": {"notes": {"command": "notes"}}, "projects": {"~/project": {"mcpServers": {"pegboard": {"type": "http", "url": "http://127.0.0.1:7332/mcp", "headers": {"Authorization": "Bearer TOKEN"}}}}}}"#);
     assert_snapshot!(below_heading(&stage), @"
     toolboxes:
@@ -335,7 +336,7 @@ fn servers_disabled_in_one_folder_stay_for_others() {
     );
     stage.write("~/.claude.json", &text);
     assert!(
-        stage.run("import claude-code --take-over").contains("Claude Code now uses Pegboard instead of h:")
+        stage.run("import --into pegboard.yaml claude-code --take-over").contains("Claude Code now uses Pegboard instead of h:")
     );
     let taken = stage.read("~/.claude.json");
     assert!(taken.contains(r#""g": {"command": "g"}"#) && !taken.contains(r#""h""#), "{taken}");
@@ -349,7 +350,7 @@ fn name_conflicts_are_renamed_and_duplicates_merged() {
         r#"{"mcpServers": {"a": {"command": "second"}, "b": {"command": "third", "env": {"X": "1"}}}}"#,
     );
     stage.write("two.json", r#"{"mcpServers": {"a": {"command": "fourth"}, "c": {"command": "third", "env": {"X": "1", "Y": "2"}}, "d": {"command": "third", "env": {"X": "9"}}}}"#);
-    assert_snapshot!(stage.run("import one.json two.json"), @"
+    assert_snapshot!(stage.run("import --into pegboard.yaml one.json two.json"), @"
     SOURCE    NAME  KIND
     one.json  a     stdio  new as a-2
     one.json  b     stdio  new
@@ -394,7 +395,7 @@ fn queues_toolboxes_and_inputs_are_imported_too() {
         "theirs/pegboard.yaml",
         "toolTimeout: 5s\nqueues: {slow: {concurrent: 1}, other: {concurrent: 2}}\ntoolboxes:\n  dev:\n    description: Code\n    mcpServers: {a: {command: a, queue: slow}}\nrestTools:\n  ping: {description: Pings, url: https://example.com/ping}\n",
     );
-    assert_snapshot!(stage.run("import theirs"), @"
+    assert_snapshot!(stage.run("import --into pegboard.yaml theirs"), @"
     SOURCE                NAME   KIND
     theirs/pegboard.yaml  ping   rest   new
     theirs/pegboard.yaml  dev/a  stdio  new
@@ -429,7 +430,7 @@ fn an_unreadable_file_does_not_stop_the_import() {
         "~/.kiro/settings/mcp.json",
         r#"{"mcpServers": {"bad": {"command": 5}, "good": {"command": "good"}}}"#,
     );
-    assert_snapshot!(stage.run("import"), @r#"
+    assert_snapshot!(stage.run("import --into pegboard.yaml"), @r#"
     SOURCE  NAME    KIND
     vscode  gh      http   new
     vscode  asks    stdio  skipped: servers.asks.args[0]: only an editor can resolve this reference
@@ -447,14 +448,14 @@ fn an_unreadable_file_does_not_stop_the_import() {
     Not trusted yet, since files of this project define them: gh/gh, keyed/keyed. Review them, then run: pegboard trust pegboard.yaml
     Next: pegboard ls   or   pegboard connect CLIENT
     "#);
-    assert_snapshot!(stage.run("import cursor"), @r#"
+    assert_snapshot!(stage.run("import --into pegboard.yaml cursor"), @r#"
     (stderr) error[config_invalid]: ~/.cursor/mcp.json:1:22
        1 | {"mcpServers": {"a": 
          |                      ^ Invalid JSON in config file: Expected value after colon in object property
     1 error: this file was not loaded
     (exit 3)
     "#);
-    assert_snapshot!(stage.run("import cursr"), @"
+    assert_snapshot!(stage.run("import --into pegboard.yaml cursr"), @"
     (stderr) error[not_found]: no file, directory or client named 'cursr'. Did you mean cursor?
     (exit 4)
     ");
@@ -463,7 +464,7 @@ fn an_unreadable_file_does_not_stop_the_import() {
 #[test]
 fn importing_without_clients_suggests_add() {
     let stage = Stage::new();
-    assert_snapshot!(stage.run("import"), @"
+    assert_snapshot!(stage.run("import --into pegboard.yaml"), @"
     No servers found
     (stderr) Add one: pegboard add NAME URL   or   pegboard add NAME -- COMMAND
     ");
@@ -514,7 +515,7 @@ fn init_can_start_from_a_client() {
 fn a_new_file_with_keys_is_readable_only_by_its_owner() {
     use std::os::unix::fs::PermissionsExt;
     let stage = three_clients();
-    stage.run("import cursor");
+    stage.run("import --into pegboard.yaml cursor");
     let mode = std::fs::metadata(stage.path("pegboard.yaml")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
 }
@@ -526,7 +527,7 @@ fn a_failed_takeover_does_not_affect_other_clients() {
     let stage = three_clients();
     let path = stage.path("~/.cursor/mcp.json");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o444)).unwrap();
-    let said = stage.run("import cursor codex --take-over -q");
+    let said = stage.run("import --into pegboard.yaml cursor codex --take-over -q");
     assert!(said.contains("Codex now uses Pegboard instead of"), "{said}");
     assert!(said.contains("the file is read-only and was not changed"), "{said}");
     assert!(said.ends_with("(exit 1)"), "{said}");
@@ -549,7 +550,7 @@ fn similar_servers_are_not_merged() {
     };
     let (users, orders) = (asks("users"), asks("orders"));
     stage.write("two.yaml", &format!("restTools: {{users: {users}, orders: {orders}}}\n"));
-    assert_snapshot!(stage.run("import one.json two.yaml -q"), @"
+    assert_snapshot!(stage.run("import --into pegboard.yaml one.json two.yaml -q"), @"
     SOURCE    NAME    KIND
     one.json  here    stdio  new
     one.json  there   stdio  new
@@ -570,7 +571,7 @@ fn a_disabled_or_incomplete_entry_does_not_replace_a_working_one() {
     let text =
         r#"{"mcpServers": {"gh": {"command": "gh"}, "wiki": {"command": "wiki", "env": {"LANG": "C"}}}}"#;
     stage.write("~/.cursor/mcp.json", text);
-    assert_snapshot!(stage.run("import cursor -q"), @"
+    assert_snapshot!(stage.run("import --into pegboard.yaml cursor -q"), @"
     SOURCE  NAME  KIND
     cursor  gh    stdio  new as gh-cursor
     cursor  wiki  stdio  new as wiki-cursor
@@ -581,7 +582,7 @@ fn a_disabled_or_incomplete_entry_does_not_replace_a_working_one() {
 #[test]
 fn two_sources_in_one_file_are_taken_over_together() {
     let stage = Stage::with("~/.cursor/mcp.json", CURSOR);
-    assert_snapshot!(stage.run_of(&["import", "cursor:github", "cursor:my files", "cursor", "--take-over", "-q"]), @"
+    assert_snapshot!(stage.run_of(&["import", "--into", "pegboard.yaml", "cursor:github", "cursor:my files", "cursor", "--take-over", "-q"]), @"
     SOURCE  NAME      KIND
     cursor  github    http   new
     cursor  my-files  stdio  new, disabled
@@ -620,7 +621,7 @@ fn keys_in_arguments_and_urls_are_redacted() {
         "b": {"url": "https://ada:S2-secret@example.com/mcp?token=S3-secret"}, "c": {"command": "c", "args": ["--token", "S4-secret"]}
     }}"#;
     stage.write("theirs.json", text);
-    let said = stage.run("import theirs.json");
+    let said = stage.run("import --into pegboard.yaml theirs.json");
     assert!(said.contains("a (args), b (url), c (args)") && !said.contains("-secret"), "{said}");
     stage.write(
         "pegboard.yaml",
@@ -662,7 +663,7 @@ fn duplicates_of_skipped_servers_are_skipped() {
         "restTools": {"ping": {"description": "Pings", "url": "https://example.com/ping", "colour": "red"}}}"#;
     stage.write("one.json", text);
     stage.write("two.json", text);
-    assert_snapshot!(stage.run("import one.json two.json -q"), @"
+    assert_snapshot!(stage.run("import --into pegboard.yaml one.json two.json -q"), @"
     SOURCE    NAME  KIND
     one.json  b     stdio  new
     one.json  ping  rest   skipped: restTools.ping.colour: unknown setting
@@ -670,4 +671,97 @@ fn duplicates_of_skipped_servers_are_skipped() {
     two.json  ping  rest   skipped: restTools.ping.colour: unknown setting
     2 sources: 1 new, 1 duplicate, 2 skipped → pegboard.yaml
     ");
+}
+
+#[test]
+fn files_of_the_user_are_imported_into_the_users_configuration() {
+    let stage = Stage::with(
+        ".vscode/mcp.json",
+        r#"{"servers": {"here": {"command": "here-server", "args": ["."]}}}"#,
+    );
+    stage.write("~/.cursor/mcp.json", r#"{"mcpServers": {"mine": {"command": "my-server", "args": ["."]}}}"#);
+    let said = stage.run("import");
+    assert!(said.contains("1 source: 1 new → ~/.config/pegboard/pegboard.yaml"), "{said}");
+    assert!(said.contains("Not imported: .vscode/mcp.json"), "{said}");
+    assert!(!stage.path("pegboard.yaml").exists());
+    let users = stage.read("~/.config/pegboard/pegboard.yaml");
+    assert!(users.contains("mine:") && !users.contains("here:") && !users.contains("cwd"), "{users}");
+    assert!(users.contains("$schema=./pegboard.schema.json"), "{users}");
+
+    let said = stage.run("import vscode");
+    assert!(said.contains("1 source: 1 new → pegboard.yaml"), "{said}");
+    let project = stage.read("pegboard.yaml");
+    assert!(project.contains("here:") && project.contains("$schema=file:///"), "{project}");
+    assert!(!project.contains("cwd"), "{project}");
+
+    // Elsewhere the directory of the project is written down, and found again.
+    for _ in 0..2 {
+        stage.run("--trust import vscode --into ../other/pegboard.yaml");
+        let other = stage.without_paths(&stage.read("../other/pegboard.yaml"));
+        assert!(other.contains("cwd: ~/project") && other.matches("here-server").count() == 1, "{other}");
+    }
+}
+
+#[test]
+fn servers_that_may_work_only_in_their_client_stay_there() {
+    let cursor = r#"{
+  "mcpServers": {
+    "open": {"command": "open-server"},
+    "unset": {"command": "unset-server", "env": {"KEY": "${UNSET_KEY}"}},
+    "login": {"url": "https://example.com/mcp"},
+    "keyed": {"url": "https://example.com/keyed", "headers": {"X-Api-Key": "k"}},
+    "local": {"url": "http://127.0.0.1:7777/mcp"}
+  }
+}
+"#;
+    let stage = Stage::new();
+    stage.write("~/.cursor/mcp.json", cursor);
+    assert_snapshot!(stage.run("import --take-over"), @"
+    SOURCE  NAME   KIND
+    cursor  open   stdio  new
+    cursor  unset  stdio  new, needs: UNSET_KEY, stays in cursor
+    cursor  login  http   new, may need a login, stays in cursor
+    cursor  keyed  http   new
+    cursor  local  http   new
+    1 source: 5 new → ~/.config/pegboard/pegboard.yaml
+    Cursor now uses Pegboard instead of open, keyed, local: ~/.cursor/mcp.json
+    (stderr) ~/.config/pegboard/pegboard.yaml contains plaintext keys: keyed (headers.X-Api-Key). Keep it out of version control, or replace them with ${NAME} and set the variable
+    Not taken over: unset, login. Set what they need and run the command again, or add --force
+    Undo with: pegboard restore --all cursor
+    ");
+    let left = stage.read("~/.cursor/mcp.json");
+    let stays =
+        ["open", "unset", "login", "keyed", "local"].map(|name| left.contains(&format!("\"{name}\"")));
+    assert_eq!(stays, [false, true, true, false, false], "{left}");
+    // Once the variable is set, the server comes along.
+    let said = stage.told(stage.command("import --take-over").env("UNSET_KEY", "k"));
+    assert!(said.contains("already present") && said.contains("instead of unset"), "{said}");
+    stage.run("import --take-over --force");
+    let left = stage.read("~/.cursor/mcp.json");
+    assert!(!left.contains("example.com"), "{left}");
+    stage.run("restore --all");
+    assert_eq!(stage.read("~/.cursor/mcp.json"), cursor);
+}
+
+#[test]
+fn a_server_with_other_variables_is_another_server() {
+    let stage = Stage::new();
+    stage.write("~/.cursor/mcp.json", r#"{"mcpServers": {"a": {"command": "a", "env": {"TOKEN": "t"}}}}"#);
+    stage.write("~/.codex/config.toml", "[mcp_servers.a]\ncommand = \"a\"\n");
+    let said = stage.run("import");
+    assert!(said.contains("2 sources: 2 new"), "{said}");
+}
+
+#[test]
+fn a_dry_run_masks_values_and_not_descriptions() {
+    let stage = Stage::new();
+    stage.write(
+        "~/.config/Code/User/mcp.json",
+        r#"{"servers": {"token-store": {"command": "store", "env": {"K": "${input:api_token}", "L": "sk-1"}}},
+            "inputs": [{"id": "api_token", "type": "promptString", "description": "Token of the store", "password": true}]}"#,
+    );
+    let said = stage.run("import --dry-run");
+    for (shown, is_shown) in [("Token of the store", true), ("command: store", true), ("sk-1", false)] {
+        assert_eq!(said.contains(shown), is_shown, "{shown}: {said}");
+    }
 }

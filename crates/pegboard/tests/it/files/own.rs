@@ -392,11 +392,11 @@ fn enable_and_disable_use_the_keys_of_the_file() {
 fn a_file_is_begun_once() {
     let stage = Stage::new();
     assert_snapshot!(stage.run("init"), @"
-    Wrote pegboard.yaml
+    Wrote pegboard.yaml, for this folder; --user is for every folder
     (stderr) Next: pegboard add NAME URL   or   pegboard import
     ");
     assert_snapshot!(stage.without_paths(&stage.read("pegboard.yaml")), @r#"
-    # yaml-language-server: $schema=~/.config/pegboard/pegboard.schema.json
+    # yaml-language-server: $schema=file://~/.config/pegboard/pegboard.schema.json
     # The tools of this folder, for every client:  pegboard serve
     #
     # mcpServers:
