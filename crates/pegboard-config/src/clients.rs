@@ -256,8 +256,8 @@ impl KnownClient {
         self.local.is_some()
     }
 
-    /// Returns the directory whose servers are written below these keys, if the client keeps servers of single
-    /// directories in the user's file.
+    /// Returns the directory of the servers below these keys, if the client keeps servers of single directories in the
+    /// user's file.
     pub(crate) fn directory_of<'k>(&self, keys: impl Iterator<Item = &'k str>) -> Option<PathBuf> {
         let local = self.local.as_ref()?;
         let at = local.iter().position(|key| key == "{folder}")?;

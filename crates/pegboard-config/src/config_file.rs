@@ -13,7 +13,7 @@ use crate::error::ConfigurationError;
 use crate::inventory::{Inventory, inventory_layers};
 use crate::layers::{Layers, load_layers};
 use crate::problem::{ConfigProblem, Severity};
-use crate::variables::Workspace;
+use crate::variables::FileWorkspace;
 
 /// Error of editing a configuration file. The file is unchanged.
 #[derive(Debug, thiserror::Error)]
@@ -116,7 +116,7 @@ impl<'e> ConfigFile<'e> {
     pub(crate) fn working_dir(&self) -> PathBuf {
         let path = std::path::absolute(&self.path).unwrap_or_else(|_| self.path.clone());
         let folder = path.parent().unwrap_or(Path::new(""));
-        Workspace::of_file(&path, folder, self.environment).folder().to_owned()
+        FileWorkspace::of_file(&path, folder, self.environment).folder().to_owned()
     }
 
     /// Returns `true` if the file does not exist yet.

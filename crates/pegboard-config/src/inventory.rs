@@ -22,7 +22,7 @@ use crate::source::SourceText;
 use crate::to_json::to_json;
 use crate::tree::{Node, Span, Value};
 use crate::trust::{FileAction, FileOrigin};
-use crate::variables::{Workspace, with_absolute_references};
+use crate::variables::{FileWorkspace, with_absolute_references};
 
 /// Settings that distinguish two servers with the same command or URL.
 pub const IDENTITY_SETTINGS: [&str; 6] =
@@ -249,14 +249,14 @@ impl InventoryBuilder<'_> {
         (section, toolbox): (EntrySection, Option<&str>),
         name: &str,
         value: &Json,
-        workspace: &Workspace,
+        workspace: &FileWorkspace,
     ) -> Option<PathBuf> {
         if section != EntrySection::Servers || value["command"].is_null() || !value["cwd"].is_null() {
             return None;
         }
         let of_project = match workspace {
-            Workspace::Project(folder) => Some(folder.clone()),
-            Workspace::Home(_) | Workspace::AnyProject(_) => None,
+            FileWorkspace::Project(folder) => Some(folder.clone()),
+            FileWorkspace::Home(_) | FileWorkspace::AnyProject(_) => None,
         };
         let toolbox = self.configuration.toolboxes.get(toolbox.unwrap_or("default"));
         let ServerEntry::Mcp { connection, .. } = toolbox?.servers.get(name)? else { return of_project };
@@ -332,7 +332,7 @@ fn native_fields(section: EntrySection, mut value: Json) -> Json {
 }
 
 /// Makes paths relative to the file absolute.
-fn make_absolute(value: &mut Json, (folder, workspace): (&Path, &Workspace)) {
+fn make_absolute(value: &mut Json, (folder, workspace): (&Path, &FileWorkspace)) {
     match value {
         Json::String(text) => *text = with_absolute_references(text, (folder, workspace)),
         Json::Array(items) => items.iter_mut().for_each(|item| make_absolute(item, (folder, workspace))),

@@ -14,7 +14,7 @@ use crate::problem::{ConfigProblem, Severity, Snippet};
 use crate::redact::{secret_ranges, takes_secret_value};
 use crate::tree::{Node, Span, Value};
 use crate::trust::FileOwner;
-use crate::variables::Workspace;
+use crate::variables::FileWorkspace;
 
 /// Maximum size of a file.
 pub const MAX_BYTES: u64 = 32 * 1024 * 1024;
@@ -181,13 +181,13 @@ impl SourceText {
     }
 
     /// Returns the directory that the programs of this source run in.
-    pub(crate) fn workspace(&self, environment: Environment<'_>) -> Workspace {
+    pub(crate) fn workspace(&self, environment: Environment<'_>) -> FileWorkspace {
         match self.kind {
             SourceKind::File => {
                 let path = std::path::absolute(&self.path).unwrap_or_else(|_| self.path.clone());
-                Workspace::of_file(&path, &self.folder, environment)
+                FileWorkspace::of_file(&path, &self.folder, environment)
             }
-            SourceKind::Setting => Workspace::Project(self.folder.clone()),
+            SourceKind::Setting => FileWorkspace::Project(self.folder.clone()),
         }
     }
 

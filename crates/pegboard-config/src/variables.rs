@@ -24,12 +24,12 @@ pub(crate) struct VariableContext<'s> {
     /// Directory of the file being read.
     pub(crate) folder: PathBuf,
     /// Directory that its programs run in.
-    pub(crate) workspace: Workspace,
+    pub(crate) workspace: FileWorkspace,
 }
 
 /// Directory that the programs of a file run in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Workspace {
+pub(crate) enum FileWorkspace {
     /// The project of the file, or the directory of the command.
     Project(PathBuf),
     /// The home directory, for the user's own configuration.
@@ -38,7 +38,7 @@ pub(crate) enum Workspace {
     AnyProject(PathBuf),
 }
 
-impl Workspace {
+impl FileWorkspace {
     /// Returns the workspace of a file.
     pub(crate) fn of_file(path: &Path, folder: &Path, environment: Environment<'_>) -> Self {
         let home = environment("HOME").or_else(|| environment("USERPROFILE")).map(PathBuf::from);
@@ -172,7 +172,7 @@ impl VariableContext<'_> {
     }
 
     fn has_any_project(&self) -> bool {
-        matches!(self.workspace, Workspace::AnyProject(_))
+        matches!(self.workspace, FileWorkspace::AnyProject(_))
     }
 
     /// Reads a file relative to the one being read.
@@ -309,7 +309,7 @@ impl<'t> Reference<'t> {
 }
 
 /// Makes references relative to the file absolute, so that the text means the same elsewhere.
-pub(crate) fn with_absolute_references(text: &str, (folder, workspace): (&Path, &Workspace)) -> String {
+pub(crate) fn with_absolute_references(text: &str, (folder, workspace): (&Path, &FileWorkspace)) -> String {
     let mut written = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(found) = rest.find("${") {
@@ -323,7 +323,7 @@ pub(crate) fn with_absolute_references(text: &str, (folder, workspace): (&Path, 
         let here = match Reference::read(&reference[2..length - 1]) {
             Some(Reference::Folder) => Some(folder.display().to_string()),
             Some(Reference::Workspace | Reference::WorkspaceName)
-                if matches!(workspace, Workspace::AnyProject(_)) =>
+                if matches!(workspace, FileWorkspace::AnyProject(_)) =>
             {
                 None
             }
@@ -437,7 +437,7 @@ mod tests {
             _ => None,
         };
         let folder = PathBuf::from("/etc/pegboard");
-        let workspace = Workspace::Project(folder.clone());
+        let workspace = FileWorkspace::Project(folder.clone());
         VariableContext { environment: &environment, folder, workspace }.expand(text)
     }
 
@@ -515,14 +515,18 @@ mod tests {
         let home = home.path();
         let environment = |name: &str| (name == "HOME").then(|| home.display().to_string());
         for (file, expected) in [
-            (".config/pegboard/pegboard.yaml", Workspace::Home(home.to_owned())),
-            (".cursor/mcp.json", Workspace::AnyProject(home.to_owned())),
-            (".codex/config.toml", Workspace::AnyProject(home.to_owned())),
-            ("src/rocket/.cursor/mcp.json", Workspace::Project(home.join("src/rocket"))),
-            ("src/rocket/pegboard.yaml", Workspace::Project(home.join("src/rocket"))),
+            (".config/pegboard/pegboard.yaml", FileWorkspace::Home(home.to_owned())),
+            (".cursor/mcp.json", FileWorkspace::AnyProject(home.to_owned())),
+            (".codex/config.toml", FileWorkspace::AnyProject(home.to_owned())),
+            ("src/rocket/.cursor/mcp.json", FileWorkspace::Project(home.join("src/rocket"))),
+            ("src/rocket/pegboard.yaml", FileWorkspace::Project(home.join("src/rocket"))),
         ] {
             let path = home.join(file);
-            assert_eq!(Workspace::of_file(&path, path.parent().unwrap(), &environment), expected, "{file}");
+            assert_eq!(
+                FileWorkspace::of_file(&path, path.parent().unwrap(), &environment),
+                expected,
+                "{file}"
+            );
         }
     }
 
@@ -534,7 +538,8 @@ mod tests {
             ("${file:key} ${file:/etc/key}", "${file:/src/.vscode/key} ${file:/etc/key}"),
             ("$${configDir} ${", "$${configDir} ${"),
         ] {
-            let (folder, workspace) = (Path::new("/src/.vscode"), Workspace::Project(PathBuf::from("/src")));
+            let (folder, workspace) =
+                (Path::new("/src/.vscode"), FileWorkspace::Project(PathBuf::from("/src")));
             assert_eq!(with_absolute_references(text, (folder, &workspace)), expected);
         }
     }

@@ -31,6 +31,7 @@ use named_callers::NamedCallers;
 pub use pending::{PendingChange, PendingChanges};
 pub(crate) use problem::ApiProblem;
 pub use problem::{ApiError, ApiErrorResponse};
+pub use servers::DisabledServers;
 use state::ApiState;
 
 mod attached;
@@ -80,6 +81,7 @@ pub struct Api {
     call_log: Option<Arc<dyn CallLog>>,
     named_callers: Arc<NamedCallers>,
     subscribers: Arc<CallSubscribers>,
+    disabled: DisabledServers,
 }
 
 /// Facts about a gateway process.
@@ -123,6 +125,7 @@ impl Api {
             call_log: None,
             named_callers: Arc::default(),
             subscribers: Arc::default(),
+            disabled: DisabledServers::default(),
         }
     }
 
@@ -137,6 +140,13 @@ impl Api {
     #[must_use]
     pub fn metrics(mut self, metrics: Arc<Metrics>) -> Self {
         self.metrics = Some(metrics);
+        self
+    }
+
+    /// Sets the servers that the configuration disables, which are listed as such.
+    #[must_use]
+    pub fn disabled(mut self, servers: DisabledServers) -> Self {
+        self.disabled = servers;
         self
     }
 

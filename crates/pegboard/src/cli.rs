@@ -36,7 +36,7 @@ pub(crate) struct Globals {
     /// Override one setting: toolTimeout=30s, mcpServers.github.enabled=false
     #[arg(long, value_name = "SETTING=VALUE", global = true)]
     pub(crate) set: Vec<String>,
-    /// Output format; the default is text on a terminal and depends on the command elsewhere
+    /// Output format; text by default, also in a pipe
     #[arg(
         long,
         short,
@@ -131,9 +131,9 @@ impl Globals {
         self.output.unwrap_or(default)
     }
 
-    /// Returns the format of `--output`, or else text on a terminal and JSON in a pipe.
+    /// Returns the format of `--output`, or else text.
     pub(crate) fn data_format(&self) -> OutputFormat {
-        self.format_or(if print::is_terminal() { OutputFormat::Text } else { OutputFormat::Json })
+        self.format_or(OutputFormat::Text)
     }
 }
 
@@ -149,6 +149,6 @@ pub(crate) fn duration_with_unit(text: &str) -> Result<HumanDuration, String> {
 /// Prints a line that is not a result to standard error, unless `--quiet` is set.
 pub(crate) fn notice(globals: &Globals, text: &str) {
     if !globals.quiet {
-        print::error_line(text);
+        print::error_line(&format::fit(text, print::error_width()));
     }
 }

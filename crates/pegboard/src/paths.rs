@@ -11,11 +11,11 @@ use pegboard::config::clients::Platform;
 use pegboard::config::inventory::{Inventory, inventory_layers};
 use pegboard::config::trust::{FileAction, FileOrigin, FileOwner};
 use pegboard::config::{self, Configuration, ConfigurationError, Layers, SourceSpec, SpecContext};
-use pegboard::telemetry::write_stderr;
 #[cfg(unix)]
 use sha2::{Digest, Sha256};
 
-use crate::cli::{CliError, ExitReason, Globals};
+use crate::cli::error::colored;
+use crate::cli::{CliError, ExitReason, Globals, print};
 use crate::environment;
 use crate::trust::{TrustGate, TrustedConfiguration};
 
@@ -316,7 +316,7 @@ fn parse_source(source: &Path, folder: &Path) -> Result<SourceSpec, Configuratio
 /// Prints the problems of a configuration.
 pub(crate) fn print_problems(configuration: &Configuration) {
     for problem in &configuration.problems {
-        write_stderr(&problem.to_string());
+        print::error_line(&colored(&problem.to_string()));
     }
 }
 

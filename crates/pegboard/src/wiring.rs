@@ -19,7 +19,7 @@ use pegboard_core::settings::cache::{CacheBackend, CacheSettings};
 use pegboard_core::settings::gateway::GatewaySettings;
 use pegboard_core::settings::mcp::{ResolvedMcpServer, Secret};
 use pegboard_core::store::{CacheStore, CatalogueStore, SlotStore};
-use pegboard_gateway::api::{Api, GatewayInfo};
+use pegboard_gateway::api::{Api, DisabledServers, GatewayInfo};
 use pegboard_gateway::{Gateway, ProfileError, ProfileViews};
 use pegboard_providers::mcp::{PoolOptions, ServerPool};
 use pegboard_runtime::metrics::{Metrics, MetricsLimits};
@@ -85,6 +85,7 @@ pub struct App {
     factory: ProviderFactory,
     stores: Stores,
     secrets: KnownSecrets,
+    disabled: DisabledServers,
     /// Gateway settings that are in effect.
     views: Mutex<GatewaySettings>,
 }
@@ -141,6 +142,8 @@ pub async fn start(
     };
     let secrets = KnownSecrets::default();
     let known = secrets.add(&configuration.secrets, telemetry);
+    let disabled = DisabledServers::default();
+    disabled.replace(disabled_servers(&configuration));
     let (plan, views) = factory.plan(configuration).await;
     // Last, since it may check the whole file, and listings are loaded from it.
     let database = Arc::clone(&stores.database);
@@ -157,7 +160,7 @@ pub async fn start(
         .spans(telemetry.spans());
     let runtime = stores.configure(builder).start().await?;
     let gateway = Gateway::new(&runtime, &views)?;
-    Ok(App { runtime, gateway, metrics, factory, stores, secrets, views: Mutex::new(views) })
+    Ok(App { runtime, gateway, metrics, factory, stores, secrets, disabled, views: Mutex::new(views) })
 }
 
 impl App {
@@ -165,6 +168,7 @@ impl App {
     pub fn api(&self, info: GatewayInfo) -> Api {
         Api::new(info)
             .runtime(&self.runtime)
+            .disabled(self.disabled.clone())
             .metrics(Arc::clone(&self.metrics))
             .outputs(Arc::clone(&self.stores.database) as _)
             .sessions(Arc::clone(&self.stores.database) as _)
@@ -196,16 +200,34 @@ impl App {
         let views = ProfileViews::from_settings(&configuration.gateway, &toolboxes)?;
         served.map(|profile| views.check(profile)).transpose()?;
         let known = self.secrets.add(&configuration.secrets, telemetry);
+        let disabled = disabled_servers(&configuration);
         let (plan, settings) = self.factory.plan(configuration).await;
         let prepared = self.runtime.prepare(plan.secrets(known)).await?;
         self.gateway.set_views(views);
         let runtime = prepared.apply();
+        self.disabled.replace(disabled);
         self.gateway.warm_up_new_servers();
         let mut last = self.views.lock();
         let views = *last != settings;
         *last = settings;
         Ok(ReloadSummary { runtime, views })
     }
+}
+
+/// Returns the servers that a configuration disables.
+fn disabled_servers(configuration: &Configuration) -> Vec<ServerId> {
+    let mut disabled = Vec::new();
+    for (toolbox, contents) in &configuration.toolboxes {
+        let is_disabled = |entry: &ServerEntry| match entry {
+            ServerEntry::Mcp { connection, .. } => !connection.is_enabled,
+            ServerEntry::OpenApi { service, .. } => service.enabled == Some(false),
+            ServerEntry::Unusable(_) => false,
+        };
+        let servers = contents.servers.iter().filter(|(_, entry)| is_disabled(entry));
+        let id = |server: &ServerName| ServerId { toolbox: toolbox.clone(), server: server.clone() };
+        disabled.extend(servers.map(|(server, _)| id(server)));
+    }
+    disabled
 }
 
 /// Secrets of the current and of earlier configurations: calls in flight may still use old ones.
@@ -304,7 +326,7 @@ impl ProviderFactory {
                     (self.services.service(&name, &server, *service).await, *tools)
                 }
                 ServerEntry::Unusable(entry) => {
-                    (self.unusable(&server, &entry.reason()), ServerSettings::default())
+                    (self.unusable(&server, &entry.reason(), entry.fix()), ServerSettings::default())
                 }
             };
             plan = plan.provide(server.as_str(), provider).server_settings(tools);
@@ -327,16 +349,14 @@ impl ProviderFactory {
                 listings.push(loaded.boxed());
                 Arc::new(server)
             }
-            Err(error) => self.unusable(name, &error.to_string()),
+            Err(error) => self.unusable(name, &error.to_string(), "Correct its configuration.".to_owned()),
         }
     }
 
     /// Returns a placeholder for an unusable server; the same one while the reason stays the same.
-    fn unusable(&self, server: &ServerName, why: &str) -> Arc<dyn Provider> {
+    fn unusable(&self, server: &ServerName, why: &str, fix: String) -> Arc<dyn Provider> {
         let why = format!("MCP server '{server}' cannot be used: {why}");
-        self.unusable.get(why, |why| {
-            LocalProvider::unavailable(why.clone(), "Correct its configuration.").of_kind(ToolKind::Mcp)
-        })
+        self.unusable.get(why, |why| LocalProvider::unavailable(why.clone(), fix).of_kind(ToolKind::Mcp))
     }
 }
 

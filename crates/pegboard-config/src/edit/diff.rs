@@ -150,9 +150,9 @@ fn find_secrets(node: &Node, found: &mut dyn FnMut(Span)) {
     }
 }
 
-/// Returns `true` if the value defines an entry of that name, such as an input or a server.
+/// Returns `true` if the value defines an entry of that name, such as an input, a server or a toolbox.
 fn is_definition(node: &Node) -> bool {
-    const FIELDS: [&str; 6] = ["args", "command", "description", "password", "type", "url"];
+    const FIELDS: [&str; 7] = ["args", "command", "description", "mcpServers", "password", "type", "url"];
     let mut keys = node.entries().unwrap_or_default().iter();
     keys.any(|entry| FIELDS.contains(&entry.key.as_str()))
 }

@@ -1,11 +1,15 @@
 //! `/api/servers`: server status, and starting a server.
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
+use parking_lot::Mutex;
 use pegboard_core::id::{ServerName, ToolboxName};
 use pegboard_core::provider::{ProcessInfo, ServerState, ToolKind};
+use pegboard_runtime::requests::ServerId;
 use pegboard_runtime::toolbox::ServerStatus;
 use serde_json::{Value, json};
 
@@ -14,9 +18,31 @@ use super::problem::ApiProblem;
 use super::state::SharedApiState;
 use super::stream::{duration_millis, json_response};
 
+/// Servers that the configuration disables. Clones share the list.
+///
+/// ```
+/// use pegboard_gateway::api::DisabledServers;
+///
+/// DisabledServers::default().replace(Vec::new());
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct DisabledServers(Arc<Mutex<Vec<ServerId>>>);
+
+impl DisabledServers {
+    /// Replaces the servers.
+    pub fn replace(&self, servers: Vec<ServerId>) {
+        *self.0.lock() = servers;
+    }
+}
+
 /// `GET /api/servers`
 pub(super) async fn list(State(state): SharedApiState) -> Result<Response, ApiProblem> {
-    let servers: Vec<Value> = state.runtime()?.servers(&state.scope).iter().map(server_json).collect();
+    let servers = state.runtime()?.servers(&state.scope);
+    let disabled = state.api.disabled.0.lock().clone();
+    let disabled = disabled.iter().map(|ServerId { toolbox, server }| {
+        json!({"toolbox": toolbox, "server": server, "kind": "mcp", "state": "disabled", "tools": 0})
+    });
+    let servers: Vec<Value> = servers.iter().map(server_json).chain(disabled).collect();
     Ok(json_response(json!({"servers": servers})))
 }
 

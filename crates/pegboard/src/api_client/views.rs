@@ -36,6 +36,16 @@ pub(crate) struct ServerView {
 }
 
 impl ServerView {
+    /// Returns `true` if the configuration disables the server.
+    pub(crate) fn is_disabled(&self) -> bool {
+        self.state == "disabled"
+    }
+
+    /// Variables that must be set before the server can be used, if that is all that is missing.
+    pub(crate) fn needs(&self) -> Option<&str> {
+        self.error.as_deref()?.split_once(" cannot be used: needs: ").map(|(_, needs)| needs)
+    }
+
     /// `toolbox/server`.
     pub(crate) fn address(&self) -> String {
         format!("{}/{}", self.toolbox, self.server)

@@ -12,6 +12,7 @@ use pegboard::error::ErrorKind;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
+use super::style::{BOLD, PLAIN, RED, YELLOW};
 use super::{Globals, OutputFormat, print};
 
 /// Reason for a nonzero exit. The codes are stable.
@@ -259,10 +260,31 @@ impl CliError {
             Some(OutputFormat::Json | OutputFormat::Ndjson) => {
                 print::error_json(&self.document().to_string());
             }
-            Some(OutputFormat::Text | OutputFormat::Yaml) | None => print::error_line(&self.text()),
+            Some(OutputFormat::Text | OutputFormat::Yaml) | None => print::error_line(&colored(&self.text())),
         }
         self.0.exit.into()
     }
+}
+
+/// Colors the severities, the carets and the hints of diagnostics.
+pub(crate) fn colored(diagnostics: &str) -> String {
+    let mut style = RED;
+    let line = |line: &str| {
+        let start = line.trim_start();
+        if line.starts_with("error[") || line.starts_with("warning: ") {
+            style = if line.starts_with('w') { YELLOW } else { RED };
+            let (severity, rest) = line.split_once(": ").unwrap_or((line, ""));
+            return format!("{style}{severity}{PLAIN}: {rest}");
+        }
+        match line.find('^') {
+            _ if start.starts_with("help: ") => line.replacen("help", &format!("{BOLD}help{PLAIN}"), 1),
+            Some(at) if start.starts_with("| ") => {
+                format!("{}{style}{}{PLAIN}", &line[..at], &line[at..])
+            }
+            _ => line.to_owned(),
+        }
+    };
+    diagnostics.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
 fn serialize_problems<S: Serializer>(problems: &[ConfigProblem], serializer: S) -> Result<S::Ok, S::Error> {
@@ -371,6 +393,21 @@ mod tests {
              |             ^^^^ duration must be a millisecond number, or a duration like 5m/2h/1d, not 'soon'
         1 error: this configuration was not loaded
         ");
+    }
+
+    #[test]
+    fn severities_carets_and_hints_have_colors() {
+        let text = "error[config_invalid]: a:1:2\n   1 | x^\n     | ^^ wrong\n  help: fix it\nwarning: b\n     | ^ odd";
+        let rendered = crate::cli::style::render(&colored(text)).replace('\u{1b}', "ESC");
+        insta::assert_snapshot!(rendered, @"
+        ESC[31merror[config_invalid]ESC[0m: a:1:2
+           1 | x^
+             | ESC[31m^^ wrongESC[0m
+          ESC[1mhelpESC[0m: fix it
+        ESC[33mwarningESC[0m: b
+             | ESC[33m^ oddESC[0m
+        ");
+        assert_eq!(anstream::adapter::strip_str(&rendered.replace("ESC", "\u{1b}")).to_string(), text);
     }
 
     #[test]

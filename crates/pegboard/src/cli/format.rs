@@ -5,9 +5,9 @@ use std::time::Duration;
 use pegboard::printable::printable;
 use serde_json::Value;
 
-use super::style;
+use super::{print, style};
 
-pub(crate) use super::style::{BOLD, DIM, GREEN, PLAIN, RED};
+pub(crate) use super::style::{BOLD, DIM, GREEN, PLAIN, RED, YELLOW};
 
 /// Formats a duration: `412 ms`, `1.8 s`, `3 min 20 s`.
 pub(crate) fn format_millis(millis: u64) -> String {
@@ -85,8 +85,15 @@ pub(crate) fn one_line(text: &str, max: usize) -> String {
     shown.chain(is_cut.then_some('…')).collect()
 }
 
-/// Aligns rows in columns. The last cell of a row may have any length.
+/// Minimum width of the last column; below it the cell is put on lines of its own.
+const MIN_LAST_WIDTH: usize = 24;
+
+/// Aligns rows in columns that fit the terminal: the last cell of a row may have any length and is wrapped.
 pub(crate) fn columns(rows: &[Vec<String>]) -> String {
+    columns_within(rows, print::width())
+}
+
+fn columns_within(rows: &[Vec<String>], terminal_width: Option<usize>) -> String {
     let n_columns = rows.iter().map(Vec::len).max().unwrap_or_default();
     let width = |column: usize| {
         let cells = rows.iter().filter(|row| column + 1 < row.len()).map(|row| visible_width(&row[column]));
@@ -100,10 +107,69 @@ pub(crate) fn columns(rows: &[Vec<String>]) -> String {
             line.push_str(cell);
             line.extend(std::iter::repeat_n(' ', width.saturating_sub(visible_width(cell)) + 2));
         }
-        text.push_str(line.trim_end());
+        let line = line.trim_end();
+        let start: usize = widths.iter().take(row.len().saturating_sub(1)).map(|width| width + 2).sum();
+        match terminal_width {
+            Some(most) if visible_width(line) > most && start + MIN_LAST_WIDTH <= most => {
+                text.push_str(&wrapped(line, most, &" ".repeat(start)));
+            }
+            Some(most) if visible_width(line) > most => text.push_str(&wrapped(line, most, "    ")),
+            Some(_) | None => text.push_str(line),
+        }
         text.push('\n');
     }
     text
+}
+
+/// Wraps the lines that do not fit the terminal. Lines of a tree keep its branches, and quoted lines of a file stay as
+/// they are.
+pub(crate) fn fit(text: &str, terminal_width: Option<usize>) -> String {
+    let Some(most) = terminal_width else { return text.to_owned() };
+    let fitted = text.split('\n').map(|line| {
+        if visible_width(line) <= most || is_quoted(line) {
+            return line.to_owned();
+        }
+        let is_branch = |letter: &char| " │├└".contains(*letter);
+        let branches = line.chars().take_while(is_branch);
+        let indent: String = branches.map(|letter| if "│├".contains(letter) { '│' } else { ' ' }).collect();
+        wrapped(line, most, &format!("{indent}    "))
+    });
+    fitted.collect::<Vec<_>>().join("\n")
+}
+
+/// Returns `true` for a line of a file, or the carets below it.
+fn is_quoted(line: &str) -> bool {
+    let number = line.split_once(" | ").map(|(number, _)| number.trim());
+    number.is_some_and(|number| number.bytes().all(|digit| digit.is_ascii_digit()))
+}
+
+/// Wraps a line at spaces; later lines begin with `indent`. A longer word is broken.
+fn wrapped(line: &str, most: usize, indent: &str) -> String {
+    let most = most.max(visible_width(indent) + 8);
+    let mut lines = vec![String::new()];
+    let (mut width, mut is_begun) = (0, false);
+    for part in line.split_inclusive(' ') {
+        let n_word = visible_width(part.trim_end_matches(' '));
+        if is_begun && width + n_word > most {
+            lines.push(indent.to_owned());
+            (width, is_begun) = (visible_width(indent), false);
+        }
+        if width + n_word > most && !part.contains('\u{1b}') {
+            for letter in part.chars() {
+                if width >= most {
+                    lines.push(indent.to_owned());
+                    width = visible_width(indent);
+                }
+                lines.last_mut().expect("there is one").push(letter);
+                width += 1;
+            }
+        } else {
+            lines.last_mut().expect("there is one").push_str(part);
+            width += visible_width(part);
+        }
+        is_begun |= n_word > 0;
+    }
+    lines.iter().map(|line| line.trim_end()).collect::<Vec<_>>().join("\n")
 }
 
 /// Number of characters that are printed; styles are not counted.
@@ -136,6 +202,42 @@ mod tests {
         ];
         let expected = format!("a     {RED}bad{PLAIN}  x\nlong  ok   yy\nonly, and very long\n");
         assert_eq!(columns(&rows), expected);
+    }
+
+    #[test]
+    fn tables_fit_the_terminal() {
+        let row = |cells: &[&str]| cells.iter().map(|cell| (*cell).to_owned()).collect::<Vec<String>>();
+        let rows = [
+            row(&["SOURCE", "NAME"]),
+            row(&["cursor", "files", "new, needs: A_LONG_VARIABLE, stays in cursor"]),
+            row(&["/a/very/long/path/of/a/file/that/is/broken", "x", "new"]),
+        ];
+        let narrow = columns_within(&rows[..2], Some(44));
+        insta::assert_snapshot!(narrow, @"
+        SOURCE  NAME
+        cursor  files  new, needs: A_LONG_VARIABLE,
+                       stays in cursor
+        ");
+        for most in [20, 30, 44, 80] {
+            let text = columns_within(&rows, Some(most));
+            assert!(text.lines().all(|line| visible_width(line) <= most), "{most}: {text}");
+            let kept = |text: &str| text.split_whitespace().collect::<String>();
+            assert_eq!(kept(&text), kept(&columns_within(&rows, None)), "{most}");
+        }
+    }
+
+    #[test]
+    fn trees_and_diagnostics_keep_their_shape() {
+        let text = "├ ✗ files\n│   it exited with 127 and this long reason\n└ ✓ b\n   1 | a long line of a file stays as it is";
+        insta::assert_snapshot!(fit(text, Some(24)), @"
+        ├ ✗ files
+        │   it exited with 127
+        │       and this long
+        │       reason
+        └ ✓ b
+           1 | a long line of a file stays as it is
+        ");
+        assert_eq!(fit(text, None), text);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use pegboard::printable::{printable, printable_json};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::format::fit;
 use super::{CliError, Globals, OutputFormat, notice, style};
 
 /// Set once writing to standard output failed.
@@ -79,6 +80,36 @@ pub(crate) fn is_terminal() -> bool {
     std::io::stdout().is_terminal()
 }
 
+/// Number of columns of the terminal on standard output, if it is one.
+#[cfg(unix)]
+pub(crate) fn width() -> Option<usize> {
+    width_of(&std::io::stdout())
+}
+
+/// Number of columns of the terminal on standard error, if it is one.
+#[cfg(unix)]
+pub(crate) fn error_width() -> Option<usize> {
+    width_of(&std::io::stderr())
+}
+
+#[cfg(unix)]
+fn width_of(stream: &impl std::os::fd::AsFd) -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(stream).ok()?;
+    Some(usize::from(size.ws_col)).filter(|width| *width > 0)
+}
+
+/// The size of a terminal is unknown on this platform.
+#[cfg(not(unix))]
+pub(crate) fn width() -> Option<usize> {
+    None
+}
+
+/// The size of a terminal is unknown on this platform.
+#[cfg(not(unix))]
+pub(crate) fn error_width() -> Option<usize> {
+    None
+}
+
 /// Writes bytes verbatim to a file or another program, never to a terminal.
 pub(crate) fn bytes(bytes: &[u8]) {
     let mut output = std::io::stdout().lock();
@@ -120,7 +151,7 @@ pub(crate) fn document(format: OutputFormat, document: &impl Serialize, as_text:
             // An empty text prints nothing, not even a line break.
             let as_text = as_text();
             if !as_text.is_empty() {
-                text(&as_text);
+                text(&fit(&as_text, width()));
             }
         }
         OutputFormat::Json => json(&format!("{:#}", value(document))),

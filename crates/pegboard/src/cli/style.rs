@@ -19,13 +19,15 @@ pub(crate) const DIM: TextStyle = TextStyle { code: "2" };
 pub(crate) const BOLD: TextStyle = TextStyle { code: "1" };
 /// Success.
 pub(crate) const GREEN: TextStyle = TextStyle { code: "32" };
+/// Warning.
+pub(crate) const YELLOW: TextStyle = TextStyle { code: "33" };
 /// Error.
 pub(crate) const RED: TextStyle = TextStyle { code: "31" };
 /// Default style.
 pub(crate) const PLAIN: TextStyle = TextStyle { code: "0" };
 
 /// All styles.
-const ALL: [TextStyle; 5] = [DIM, BOLD, GREEN, RED, PLAIN];
+const ALL: [TextStyle; 6] = [DIM, BOLD, GREEN, YELLOW, RED, PLAIN];
 
 impl fmt::Display for TextStyle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -18,7 +18,7 @@ use pegboard::telemetry::Telemetry;
 use super::serve::DEFAULT_ADDRESS;
 use super::server_starts::start_servers;
 use crate::api_client::{ApiClient, ApiPath, ServerView};
-use crate::cli::format::one_line;
+use crate::cli::format::{one_line, plural};
 use crate::cli::{CliError, Globals, OutputFormat, print};
 use crate::paths::{self, ConfigSelection};
 use crate::trust::TrustedConfiguration;
@@ -236,8 +236,8 @@ fn add_server_state(status: &ServerStatus, findings: &mut DoctorFindings) {
     let name = format!("{}/{}", status.toolbox, status.server);
     match &status.state {
         ServerState::Ready => {
-            let s = if status.n_tools == 1 { "" } else { "s" };
-            findings.ok(CheckArea::Servers, format!("{name} is ready: {} tool{s}", status.n_tools));
+            let tools = plural(status.n_tools as u64, "tool");
+            findings.ok(CheckArea::Servers, format!("{name} is ready: {tools}"));
             if status.n_tools == 0 {
                 let remedy = "check pegboard logs, toolsAllowed and toolsDenied";
                 findings.warning(CheckArea::Servers, format!("{name} offers no tools"), remedy);
@@ -310,7 +310,7 @@ fn check_names(runtime: &Runtime, selected: Option<&str>, findings: &mut DoctorF
     }
     let n_tools = tools().count();
     if n_tools > 0 {
-        findings.ok(CheckArea::Tools, format!("{n_tools} tools are callable"));
+        findings.ok(CheckArea::Tools, format!("{} callable", plural(n_tools as u64, "tool")));
     }
 }
 

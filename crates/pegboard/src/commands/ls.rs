@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::server_starts::start_servers;
 use crate::api_client::{ApiClient, ApiPath, ServerView, ToolView, ToolboxView, view};
-use crate::cli::format::{BOLD, DIM, GREEN, PLAIN, RED, one_line, plural, visible_width};
+use crate::cli::format::{BOLD, DIM, GREEN, PLAIN, RED, YELLOW, one_line, plural, visible_width};
 use crate::cli::{CliError, Globals, OutputFormat, print};
 use pattern::AddressPattern;
 
@@ -129,12 +129,13 @@ impl ToolboxTree {
             text.push_str("No toolboxes. Add a server: pegboard add NAME -- COMMAND\n");
         }
         for toolbox in &self.toolboxes {
-            let _ = writeln!(
-                text,
-                "{BOLD}{}{PLAIN}  {DIM}{}{PLAIN}",
-                toolbox.name,
-                one_line(&toolbox.description, MAX_CHARACTERS)
-            );
+            let _ = write!(text, "{BOLD}{}{PLAIN}", toolbox.name);
+            match one_line(&toolbox.description, MAX_CHARACTERS) {
+                description if description.is_empty() => text.push('\n'),
+                description => {
+                    let _ = writeln!(text, "  {DIM}{description}{PLAIN}");
+                }
+            }
             let servers: Vec<&ServerView> =
                 self.servers.iter().filter(|server| server.toolbox == toolbox.name).collect();
             let width = servers.iter().map(|server| visible_width(&server.server)).max().unwrap_or_default();
@@ -170,10 +171,15 @@ impl ToolboxTree {
 
 /// Renders a server on one line: mark, name, state and number of tools.
 fn server_line(server: &ServerView, width: usize, detail: LsDetail) -> String {
-    let mut line = format!("{} {:<width$}", state_mark(&server.state), server.server);
+    let mut line = format!("{} {:<width$}", server_mark(server), server.server);
+    if server.is_disabled() {
+        let _ = write!(line, "  {DIM}disabled; pegboard enable {}{PLAIN}", server.server);
+        return line;
+    }
     let tools = plural(server.tools, "tool");
     let transport = server.transport.as_deref().unwrap_or(&server.kind);
-    let _ = write!(line, "  {DIM}{transport}  {}{PLAIN}  {tools}", server.state);
+    let state = if server.needs().is_some() { "unset" } else { &server.state };
+    let _ = write!(line, "  {DIM}{transport}  {state}{PLAIN}  {tools}");
     if detail == LsDetail::Long {
         if let Some(pid) = server.pid {
             let _ = write!(line, "  {DIM}pid {pid}{PLAIN}");
@@ -191,7 +197,9 @@ fn server_line(server: &ServerView, width: usize, detail: LsDetail) -> String {
 /// Additional lines about a server.
 fn server_notes(server: &ServerView, detail: LsDetail) -> Vec<String> {
     let mut remarks = Vec::new();
-    if let Some(error) = &server.error {
+    if let Some(needs) = server.needs() {
+        remarks.push(format!("{YELLOW}needs: {}{PLAIN}", one_line(needs, 400)));
+    } else if let Some(error) = &server.error {
         remarks.push(format!("{RED}{}{PLAIN}", one_line(error, 400)));
     }
     if let Some(hint) = &server.hint {
@@ -203,9 +211,10 @@ fn server_notes(server: &ServerView, detail: LsDetail) -> Vec<String> {
     remarks
 }
 
-/// Mark for a server state.
-pub(super) fn state_mark(state: &str) -> String {
-    match state {
+/// Mark for the state of a server.
+pub(super) fn server_mark(server: &ServerView) -> String {
+    match server.state.as_str() {
+        _ if server.needs().is_some() => format!("{YELLOW}!{PLAIN}"),
         "ready" => format!("{GREEN}✓{PLAIN}"),
         "failed" | "needs_login" => format!("{RED}✗{PLAIN}"),
         "starting" | "restarting" => "…".to_owned(),

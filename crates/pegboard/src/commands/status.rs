@@ -9,7 +9,7 @@ use pegboard::duration::HumanDuration;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use super::ls::state_mark;
+use super::ls::server_mark;
 use crate::api_client::{ApiClient, ApiPath, ServerView, view};
 use crate::cli::format::{format_millis, json_millis, one_line, plural};
 use crate::cli::spinner::Spinner;
@@ -94,8 +94,12 @@ fn server_remarks(server: &ServerView) -> String {
     if is_running && n_further == 0 && server.warnings.is_empty() {
         return String::new();
     }
-    let (mark, address) = (state_mark(&server.state), server.address());
-    let why = one_line(server.error.as_deref().unwrap_or(&server.state), 200);
+    let (mark, address) = (server_mark(server), server.address());
+    let why = match server.needs() {
+        Some(needs) => format!("needs: {needs}"),
+        None => server.error.clone().unwrap_or_else(|| server.state.clone()),
+    };
+    let why = one_line(&why, 200);
     let mut text = format!("  {mark} {address}  {why}");
     if n_further > 0 {
         let _ = write!(text, ", {}", plural(n_further, "further instance"));

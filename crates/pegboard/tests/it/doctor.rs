@@ -61,9 +61,9 @@ fn every_problem_is_reported_with_a_remedy() {
   a-server-with-a-name-that-is-far-too-long-for-clients-to-take-it: {command: [PEGBOARD, demo-server, clock]}
 "#,
     );
-    insta::assert_snapshot!(told(&home, command(&home, &["doctor"])), @r#"
+    insta::assert_snapshot!(told(&home, command(&home, &["doctor"])), @"
     Config     ✓ ~/work/pegboard.yaml is valid
-               ✗ ~/work/pegboard.yaml:5:74 mcpServers.hub.headers.Authorization: the variable HUB_TOKEN is not set
+               ! ~/work/pegboard.yaml:5:74 mcpServers.hub.headers.Authorization: the variable HUB_TOKEN is not set
                  help: export HUB_TOKEN=…, or add a default: ${HUB_TOKEN:-}
                ✓ 1 toolbox, 5 servers
     Commands   ✗ no-such-program is not on PATH; required by default/gone
@@ -77,11 +77,11 @@ fn every_problem_is_reported_with_a_remedy() {
                  help: clients accept letters, digits, _ and - up to toolNameMaxLength; use a shorter server name
                ! default/a-server-with-a-name-that-is-far-too-long-for-clients-to-take-it/snooze is listed as a-server-with-a-name-that-is-far-too-long-for-clients-l5gjjldu_e
                  help: clients accept letters, digits, _ and - up to toolNameMaxLength; use a shorter server name
-    Tools      ✓ 4 tools are callable
+    Tools      ✓ 4 tools callable
     State      ✓ ~/.local/state/pegboard is writable
-    3 problems, 2 warnings
-    exit 3
-    "#);
+    2 problems, 3 warnings
+    exit 5
+    ");
 }
 
 #[test]
@@ -92,15 +92,15 @@ fn a_single_server_can_be_checked() {
         "work/pegboard.yaml",
         "mcpServers: {clock: {command: [PEGBOARD, demo-server, clock]}, gone: {command: no-such-program}}",
     );
-    insta::assert_snapshot!(told(&home, command(&home, &["doctor", "clock"])), @r#"
+    insta::assert_snapshot!(told(&home, command(&home, &["doctor", "clock"])), @"
     Config     ✓ ~/work/pegboard.yaml is valid
                ✓ 1 toolbox, 2 servers
     Commands   ✓ PEGBOARD found
     Servers    ✓ default/clock is ready: 2 tools
-    Tools      ✓ 2 tools are callable
+    Tools      ✓ 2 tools callable
     0 problems, 0 warnings
     exit 0
-    "#);
+    ");
     insta::assert_snapshot!(told(&home, command(&home, &["doctor", "clok"])), @r#"
     error[unknown_server]: no server 'clok'
       help: did you mean clock?

@@ -267,7 +267,7 @@ fn a_file_that_starts_nothing_needs_no_trust() {
     let stage =
         Stage::with("pegboard.yaml", "toolTimeout: 7s\nmcpServers: {off: {command: x, enabled: false}}\n");
     assert_snapshot!(stage.run("ls"), @"
-    default  Default toolbox
+    default
     └ · off  disabled; pegboard enable off
     ");
     assert_snapshot!(stage.run("trust"), @"Nothing to trust: no file of this project starts a program or sends a request");

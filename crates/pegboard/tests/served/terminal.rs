@@ -18,8 +18,8 @@ use crate::harness::{PROGRAM, testkit};
 /// A part of the hostile text, which stays as it is.
 const QUOTED: &str = "]0;owned";
 /// Sequences that Pegboard itself writes: styles, and the line of the spinner.
-const OWN_SEQUENCES: [&str; 6] =
-    ["\u{1b}[0m", "\u{1b}[1m", "\u{1b}[2m", "\u{1b}[31m", "\u{1b}[32m", "\r\u{1b}[2K"];
+const OWN_SEQUENCES: [&str; 7] =
+    ["\u{1b}[0m", "\u{1b}[1m", "\u{1b}[2m", "\u{1b}[31m", "\u{1b}[32m", "\u{1b}[33m", "\r\u{1b}[2K"];
 
 /// Occurrence of the server's text in the output of a command.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use serde::Serialize;
 
 use crate::cli::ExitReason;
+use crate::cli::format::{GREEN, PLAIN, RED, YELLOW};
 
 /// Width of the area column.
 const AREA_WIDTH: usize = 10;
@@ -130,9 +131,9 @@ impl DoctorFindings {
             let title = if last == Some(*area) { "" } else { area.title() };
             last = Some(*area);
             let mark = match verdict {
-                FindingVerdict::Ok => "✓",
-                FindingVerdict::Warning => "!",
-                FindingVerdict::Problem => "✗",
+                FindingVerdict::Ok => format!("{GREEN}✓{PLAIN}"),
+                FindingVerdict::Warning => format!("{YELLOW}!{PLAIN}"),
+                FindingVerdict::Problem => format!("{RED}✗{PLAIN}"),
             };
             let _ = writeln!(text, "{title:<AREA_WIDTH$} {mark} {message}");
             if let Some(remedy) = remedy {

@@ -14,7 +14,7 @@ use pegboard::wiring::{self, CheckReport};
 use serde_json::{Value, json};
 
 use super::{display_path, is_absent, load_error};
-use crate::cli::error::problem_document;
+use crate::cli::error::{colored, problem_document};
 use crate::cli::format::{DIM, GREEN, PLAIN, RED, one_line, plural};
 use crate::cli::{CliError, Globals, notice, print};
 
@@ -34,8 +34,6 @@ pub(super) struct ValidationReport {
     /// Errors without a location.
     failures: Vec<CliError>,
     is_absent: bool,
-    /// Unset variables, with the locations that use them.
-    unset: Vec<ConfigProblem>,
     warnings: Vec<ConfigProblem>,
     /// Warnings without a location.
     remarks: Vec<EntryNote>,
@@ -158,12 +156,9 @@ impl ValidationReport {
 
     /// Sorts problems by severity and kind.
     fn sort_in(&mut self, problems: Vec<ConfigProblem>) {
-        let is_read = self.contents.is_some();
         for problem in problems {
             match problem.severity {
                 Severity::Warning => self.warnings.push(problem),
-                // An unset variable disables only its entry, unless the whole file needs it.
-                Severity::Error if is_read && problem.needs.is_some() => self.unset.push(problem),
                 Severity::Error => self.problems.push(problem),
             }
         }
@@ -185,14 +180,10 @@ impl ValidationReport {
         for failure in &self.failures {
             print::error_line(&failure.text());
         }
-        let unset = match mode {
-            ValidationMode::Normal => &[][..],
-            ValidationMode::Strict => &self.unset,
-        };
-        for problem in self.problems.iter().chain(unset) {
-            print::error_line(&problem.to_string());
+        for problem in &self.problems {
+            print::error_line(&colored(&problem.to_string()));
         }
-        let placed = self.warnings.iter().map(ConfigProblem::render);
+        let placed = self.warnings.iter().map(|problem| colored(&problem.render()));
         let others = self.remarks.iter().map(|note| format!("warning: {}", note.text()));
         for warning in placed.chain(others) {
             match mode {

@@ -72,7 +72,7 @@ fn servers_of_all_clients_are_merged_into_one_file() {
     Next: pegboard ls   or   pegboard connect CLIENT
     "#);
     assert_snapshot!(stage.without_paths(&stage.read("pegboard.yaml")), @r#"
-    # yaml-language-server: $schema=~/.config/pegboard/pegboard.schema.json
+    # yaml-language-server: $schema=file://~/.config/pegboard/pegboard.schema.json
     # The tools of this folder, for every client:  pegboard serve
     toolboxes:
       gh:
@@ -134,7 +134,7 @@ fn a_dry_run_of_import_changes_nothing() {
     --- pegboard.yaml
     +++ pegboard.yaml
     @@ -0,0 +1,14 @@
-    +# yaml-language-server: $schema=~/.config/pegboard/pegboard.schema.json
+    +# yaml-language-server: $schema=file://~/.config/pegboard/pegboard.schema.json
     +# The tools of this folder, for every client:  pegboard serve
     +toolboxes:
     +  github:
@@ -213,7 +213,8 @@ fn json_output_has_the_same_report() {
           "as": "files",
           "reason": null,
           "enabled": true,
-          "obstacle": null
+          "obstacle": null,
+          "stays": null
         }
       ],
       "unreadable": [],
@@ -336,7 +337,9 @@ fn servers_disabled_in_one_folder_stay_for_others() {
     );
     stage.write("~/.claude.json", &text);
     assert!(
-        stage.run("import --into pegboard.yaml claude-code --take-over").contains("Claude Code now uses Pegboard instead of h:")
+        stage
+            .run("import --into pegboard.yaml claude-code --take-over")
+            .contains("Claude Code now uses Pegboard instead of h:")
     );
     let taken = stage.read("~/.claude.json");
     assert!(taken.contains(r#""g": {"command": "g"}"#) && !taken.contains(r#""h""#), "{taken}");
@@ -355,9 +358,9 @@ fn name_conflicts_are_renamed_and_duplicates_merged() {
     one.json  a     stdio  new as a-2
     one.json  b     stdio  new
     two.json  a     stdio  new as a-3
-    two.json  c     stdio  same as b
+    two.json  c     stdio  new
     two.json  d     stdio  new
-    2 sources: 4 new, 1 duplicate → pegboard.yaml
+    2 sources: 5 new → pegboard.yaml
     (stderr) Next: pegboard ls   or   pegboard connect CLIENT
     ");
     assert_snapshot!(stage.without_paths(&stage.read("pegboard.yaml")), @r#"
@@ -416,6 +419,7 @@ fn queues_toolboxes_and_inputs_are_imported_too() {
           a:
             command: a
             queue: slow
+            cwd: ~/project/theirs
     queues:
       slow:
         concurrent: 1

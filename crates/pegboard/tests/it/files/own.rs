@@ -415,7 +415,7 @@ fn a_file_is_begun_once() {
     ");
     stage.run("add files -- my-server");
     assert_snapshot!(stage.without_paths(&stage.read("pegboard.yaml")), @r#"
-    # yaml-language-server: $schema=~/.config/pegboard/pegboard.schema.json
+    # yaml-language-server: $schema=file://~/.config/pegboard/pegboard.schema.json
     # The tools of this folder, for every client:  pegboard serve
     #
     # mcpServers:
