@@ -108,11 +108,11 @@ fn servers_of_all_clients_are_merged_into_one_file() {
     SOURCE  NAME      KIND
     vscode  gh        http   already present
     vscode  asks      stdio  skipped: servers.asks.args[0]: only an editor can resolve this reference
-    vscode  keyed     stdio  already present
+    vscode  keyed     stdio  already present, needs: PEGBOARD_INPUT_KEY
     cursor  github    http   already present as gh
     cursor  my-files  stdio  already present, disabled
     codex   files     stdio  already present as my-files
-    codex   github    http   already present
+    codex   github    http   already present, needs: GITHUB_TOKEN
     3 sources: 6 already present, 1 skipped
     (stderr) warning: ~/.cursor/mcp.json:5:5  mcpServers["my files"]
        5 |     "my files": {"command": "npx", "args": ["-y", "files-server", "."], "d…
@@ -377,11 +377,17 @@ fn name_conflicts_are_renamed_and_duplicates_merged() {
             command: third
             env:
               X: "1"
-              "Y": "2"
       a-3:
         mcpServers:
           a-3:
             command: fourth
+      c:
+        mcpServers:
+          c:
+            command: third
+            env:
+              X: "1"
+              "Y": "2"
       d:
         mcpServers:
           d:
