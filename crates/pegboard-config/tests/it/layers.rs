@@ -475,6 +475,8 @@ fn every_setting_has_a_source() {
     openToolboxMaxBytes = 20000    built-in
     start = "eager"    user/pegboard.toml:2:9
     listTimeout = "10s"    built-in
+    daemon = "auto"    built-in
+    daemonIdleTimeout = "10m"    built-in
     toolNameMaxLength = 64    built-in
     tracePayloads = false    built-in
     traceMCP = false    built-in
