@@ -53,7 +53,7 @@ serve=("$pegboard" serve "$home/pegboard.json")
 
 for era in session stateless; do
     peer "servers through Pegboard over stdio, $era" "connected: $era" "${seen[@]}" -- \
-        "$built/pegboard-testkit" client-stdio --era "$era" "${calls[@]}" "${serve[@]}" --stdio --profile flat
+        "$built/pegboard-testkit" client-stdio --era "$era" "${calls[@]}" "${serve[@]}" --stdio --no-daemon --profile flat
 done
 
 start pegboard-http "${serve[@]}" --http 127.0.0.1:0 --open
@@ -99,9 +99,9 @@ END
 export WORKBENCH_CONFIG=$home/workbench-config.json
 inspector=(node "$home/node/node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js" --cli)
 peer 'a workbench configuration, the Inspector lists' '"open_toolbox"' '"use_tool"' -- \
-    "${inspector[@]}" "$pegboard" serve "$WORKBENCH_CONFIG" --stdio --method tools/list
+    "${inspector[@]}" "$pegboard" serve "$WORKBENCH_CONFIG" --stdio --no-daemon --method tools/list
 peer 'a workbench configuration, the Inspector opens a toolbox' 'servers_connected' 'read_text_file' -- \
-    "${inspector[@]}" "$pegboard" serve "$WORKBENCH_CONFIG" --stdio --method tools/call --tool-name open_toolbox --tool-arg toolbox=dev
+    "${inspector[@]}" "$pegboard" serve "$WORKBENCH_CONFIG" --stdio --no-daemon --method tools/call --tool-name open_toolbox --tool-arg toolbox=dev
 peer 'a workbench configuration, the Python client' '- dev (2 servers: filesystem, memory)' \
     '2 servers: read_text_file list_directory create_entities' 'read: a line of a file' -- \
     "$home/python/bin/python" scripts/peers/workbench.py "$pegboard" "$home/files/a.txt"

@@ -65,7 +65,7 @@ async function connect(profile) {
         updates.push(params.uri);
         heard.dispatchEvent(new Event("update"));
     });
-    const args = ["serve", file, "--stdio", "--profile", profile, "--no-watch"];
+    const args = ["serve", file, "--stdio", "--no-daemon", "--profile", profile, "--no-watch"];
     await client.connect(
         file
             ? new StdioClientTransport({ command: target, args })

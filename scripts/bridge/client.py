@@ -106,7 +106,7 @@ async def main(plan, era, target, *file):
                 updated.put_nowait(message.params.uri)
 
         if file:
-            arguments = ["serve", *file, "--stdio", "--profile", profile, "--no-watch"]
+            arguments = ["serve", *file, "--stdio", "--no-daemon", "--profile", profile, "--no-watch"]
             server = StdioServerParameters(command=target, args=arguments)
         else:
             server = f"{target}/{profile}"

@@ -225,7 +225,7 @@ async def main(pegboard, folder):
         # A document may not name a private host by itself.
         service = {"spec": "service.json", "baseUrl": described["servers"][0]["url"]}
         json.dump({"openapiSpecs": {"all": service}}, file)
-    arguments = ["serve", f"{folder}/pegboard.json", "--stdio", "--profile", "flat"]
+    arguments = ["serve", f"{folder}/pegboard.json", "--stdio", "--no-daemon", "--profile", "flat"]
     # The SDK hands on only a few variables by itself.
     server = StdioServerParameters(command=pegboard, args=arguments, env=dict(os.environ))
     n_calls, wrong = 0, []

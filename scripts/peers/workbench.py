@@ -14,7 +14,7 @@ from mcp.client.stdio import stdio_client
 
 async def main(pegboard, file):
     # The SDK hands on only a few variables by itself.
-    server = StdioServerParameters(command=pegboard, args=["serve", "--stdio"], env=dict(os.environ))
+    server = StdioServerParameters(command=pegboard, args=["serve", "--stdio", "--no-daemon"], env=dict(os.environ))
     async with stdio_client(server) as (reader, writer), ClientSession(reader, writer) as session:
         told = await session.initialize()
         print(told.instructions)

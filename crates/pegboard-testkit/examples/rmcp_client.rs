@@ -67,7 +67,7 @@ async fn connect(target: &[String], profile: &str, era: &str) -> (Connected, Opt
         }
         [program, file] => {
             let mut child = Command::new(program)
-                .args(["serve", file, "--stdio", "--no-watch", "--profile", profile])
+                .args(["serve", file, "--stdio", "--no-daemon", "--no-watch", "--profile", profile])
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
                 .kill_on_drop(true)

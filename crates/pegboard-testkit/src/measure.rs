@@ -134,7 +134,7 @@ async fn start(gateway: &Path, file: &Path, era: Era, arguments: &[&str]) -> Res
         .arg("serve")
         .arg(file)
         .args(arguments)
-        .args(["--stdio", "--state"])
+        .args(["--stdio", "--no-daemon", "--state"])
         .arg(file.with_file_name("state"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
