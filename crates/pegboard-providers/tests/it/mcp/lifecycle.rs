@@ -17,6 +17,7 @@ use pegboard_wire::WeakConnection;
 use pegboard_wire::client::Era;
 use serde_json::json;
 use tokio::sync::watch;
+use tokio::task;
 use tokio::time::{self, Instant};
 
 use crate::mcp::scripted::{
@@ -395,8 +396,7 @@ impl Connector for ObservedConnector {
     }
 }
 
-/// Calls a tool at the moment the connection is lost, and returns the outcome. The order in which the call
-/// and the supervisor notice it varies, so callers repeat this.
+/// Calls a tool at the moment the connection is lost, and returns the outcome.
 async fn call_during_disconnect(restart: Option<ScriptedStart>) -> (String, ScriptedServer) {
     let scripted = ScriptedServer::new();
     let observed = watch::Sender::new(None);
@@ -406,9 +406,11 @@ async fn call_during_disconnect(restart: Option<ScriptedStart>) -> (String, Scri
     server.open().await.unwrap();
     let connection = observed.borrow().clone().unwrap();
     scripted.next_starts(restart);
-    // A separate task is woken together with the supervisor.
+    // The task is never far behind in the queue of the runtime, so it may notice the loss before the supervisor.
     let calling = tokio::spawn(async move {
-        connection.closed().await;
+        while connection.upgrade().is_some_and(|connection| !connection.is_closed()) {
+            task::yield_now().await;
+        }
         call_text(&server, "echo").await
     });
     settle().await;

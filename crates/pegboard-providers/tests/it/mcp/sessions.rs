@@ -241,6 +241,10 @@ async fn the_instance_of_one_client_has_its_capabilities_and_roots() {
     const CHANGED: &str = "notifications/roots/list_changed";
     let shared_capabilities = json!({
         "elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {},
+        "tasks": {
+            "list": {}, "cancel": {},
+            "requests": {"elicitation": {"create": {}}, "sampling": {"createMessage": {}}},
+        },
         "extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}},
     });
     for (is_shared, capabilities, roots) in [

@@ -365,7 +365,11 @@ fn enable_and_disable_use_the_keys_of_the_file() {
     (exit 2)
     ");
     assert_snapshot!(stage.run("disable ops/github"), @"Already disabled ops/github: pegboard.yaml");
-    assert_snapshot!(stage.run("enable ops/github"), @"Enabled ops/github: pegboard.yaml");
+    assert_snapshot!(stage.run("enable ops/github"), @"
+    Enabled ops/github: pegboard.yaml
+    (stderr) pegboard.yaml would connect to ops/github: https://example.com/ops
+    Not trusted yet: review it, then run pegboard trust pegboard.yaml
+    ");
     assert_snapshot!(stage.run("disable nothing"), @"
     (stderr) error[unknown_server]: no 'nothing' in the configuration
       help: expected one of github, github, files
