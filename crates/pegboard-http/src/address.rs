@@ -112,6 +112,15 @@ pub fn may_be_public(url: &Url) -> bool {
     HostKind::of(url).is_some_and(HostKind::may_be_public)
 }
 
+/// Returns `true` if a URL is evidently on this machine.
+pub fn is_loopback(url: &Url) -> bool {
+    match HostKind::of(url) {
+        Some(HostKind::Address(address)) => classify(address) == AddressClass::Loopback,
+        Some(HostKind::Loopback) => true,
+        Some(HostKind::Private | HostKind::Name) | None => false,
+    }
+}
+
 /// Removes the dots at the end of a host name: with and without them it is the same host, but another origin.
 pub fn without_trailing_dot(mut url: Url) -> Url {
     let name = url.domain().and_then(|name| Some(name.strip_suffix('.')?.trim_end_matches('.').to_owned()));

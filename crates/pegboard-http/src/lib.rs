@@ -22,7 +22,7 @@ pub use address::{HostResolver, NetworkAccess};
 pub use error::WebError;
 pub use response::{StreamingResponse, WebResponse};
 
-pub use address::{may_be_public, without_trailing_dot};
+pub use address::{is_loopback, may_be_public, without_trailing_dot};
 pub use output::json_output;
 pub use response::retry_after;
 
@@ -108,6 +108,7 @@ pub struct WebRequest {
     headers: HeaderMap,
     /// Body.
     pub body: Option<WebBody>,
+    follows_redirects: bool,
 }
 
 /// Body of a request.
@@ -122,7 +123,7 @@ pub struct WebBody {
 impl WebRequest {
     /// Creates a request without headers and body.
     pub fn new(method: Method, url: Url) -> Self {
-        Self { method, url, headers: HeaderMap::new(), body: None }
+        Self { method, url, headers: HeaderMap::new(), body: None, follows_redirects: true }
     }
 
     /// Sets a header. Its value is never printed.
@@ -136,6 +137,13 @@ impl WebRequest {
     #[must_use]
     pub fn with_body(mut self, body: WebBody) -> Self {
         self.body = Some(body);
+        self
+    }
+
+    /// Returns the response to a redirect as it is, instead of following it.
+    #[must_use]
+    pub fn without_redirects(mut self) -> Self {
+        self.follows_redirects = false;
         self
     }
 
@@ -240,7 +248,7 @@ impl WebClient {
                 return Err(WebError::ForeignOrigin { to: origin(&request.url), base: origin(&self.base) });
             }
             let response = self.execute(&request, begin).await?;
-            if !apply_redirect(&mut request, &response)? {
+            if !request.follows_redirects || !apply_redirect(&mut request, &response)? {
                 return Ok(StreamingResponse::new(response, limits, deadline));
             }
         }

@@ -1,0 +1,7 @@
+//! Integration tests of logins, against an authorization server in this process.
+
+#![expect(clippy::unwrap_used, reason = "a panic is a test failure")]
+
+mod authorization_server;
+mod login;
+mod refresh;
