@@ -390,29 +390,30 @@ impl Connector for ObservedConnector {
         async move {
             let connected = self.0.connect(handshake).await?;
             self.1.send_replace(Some(connected.client.connection().downgrade()));
+            // The test waits for the end of the connection before the supervisor does.
+            task::yield_now().await;
             Ok(connected)
         }
         .boxed()
     }
 }
 
-/// Calls a tool at the moment the connection is lost, and returns the outcome.
+/// Calls a tool at the moment the connection is lost, and returns the outcome. The call notices it before or
+/// together with the supervisor, so callers repeat this.
 async fn call_during_disconnect(restart: Option<ScriptedStart>) -> (String, ScriptedServer) {
     let scripted = ScriptedServer::new();
     let observed = watch::Sender::new(None);
     let connector = Arc::new(ObservedConnector(scripted.connector(Era::Session), observed.clone()));
     let settings = ResolvedMcpServer::new(ServerName::new("scripted").unwrap(), McpTarget::Embedded);
-    let server = McpServer::new(settings, connector);
-    server.open().await.unwrap();
-    let connection = observed.borrow().clone().unwrap();
-    scripted.next_starts(restart);
-    // The task is never far behind in the queue of the runtime, so it may notice the loss before the supervisor.
+    let server = Arc::new(McpServer::new(settings, connector));
+    let (caller, mut connections) = (Arc::clone(&server), observed.subscribe());
     let calling = tokio::spawn(async move {
-        while connection.upgrade().is_some_and(|connection| !connection.is_closed()) {
-            task::yield_now().await;
-        }
-        call_text(&server, "echo").await
+        let connection = connections.wait_for(Option::is_some).await.unwrap().clone().unwrap();
+        connection.closed().await;
+        call_text(&*caller, "echo").await
     });
+    server.open().await.unwrap();
+    scripted.next_starts(restart);
     settle().await;
     scripted.disconnect();
     (calling.await.unwrap(), scripted)
