@@ -124,7 +124,7 @@ cat >"$user/.mcp-inspector/mcp.json" <<END
 END
 cp -r "$user/.cursor" "$user/.mcp-inspector" "$home/before"
 as_user=(env -i -C "$user/project" HOME="$user" PATH="$(dirname "$(command -v node)"):/usr/bin:/bin")
-peer 'clients are taken over' 'cursor' 'files' 'inspector' 'same as time' 'Cursor now uses Pegboard instead of files, time' -- \
+peer 'clients are taken over' 'cursor' 'files' 'inspector' 'clock' 'Cursor now uses Pegboard instead of files, time' -- \
     "${as_user[@]}" "$pegboard" import --take-over
 peer 'what they had is listed' 'read_text_file' 'get_current_time' -- "${as_user[@]}" "$pegboard" ls -o text
 peer 'what they had is called' 'a line of a file' -- \
