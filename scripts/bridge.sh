@@ -28,7 +28,7 @@ cat >"$home/pegboard.json" <<END
     "pegboard": 1,
     "toolboxes": {
         $(toolbox everything "{\"command\": \"node\", \"args\": [\"$packages/server-everything/dist/index.js\", \"stdio\"]}"),
-        $(toolbox python "{\"command\": \"$python\", \"args\": [\"$PWD/scripts/peers/server.py\", \"stdio\"]}"),
+        $(toolbox python "{\"command\": \"$python\", \"args\": [\"$PWD/scripts/peers/server.py\", \"stdio\"], \"era\": \"stateless\"}"),
         $(toolbox fixture-session "{\"url\": \"$(address fixture-session)\"}"),
         $(toolbox fixture-stateless "{\"url\": \"$(address fixture-stateless)\"}")
     },
