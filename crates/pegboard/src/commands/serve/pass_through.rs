@@ -4,19 +4,14 @@
 //! the gateway goes away, and the session continues on the next one.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
-use std::io::{self, Cursor};
+use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use axum::body::Bytes;
 use pegboard::settings::DaemonMode;
 use pegboard::telemetry::write_stderr;
 use pegboard::wire::MAX_MESSAGE_BYTES;
-use pegboard::wire::stdio::{InputStream, OutputStream, standard_input, standard_output};
-use serde_json::Value;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-use tokio::net::unix::OwnedWriteHalf;
+use pegboard::wire::stdio::{standard_input, standard_output};
 use tokio::time::{self, Instant};
 
 use super::attachment::{AttachRequest, VariableDigests};
@@ -28,15 +23,15 @@ use crate::cli::format::plural;
 use crate::cli::{CliError, Globals};
 use crate::paths::{self, ConfigSelection};
 use connect::{ConnectError, GatewayConnection, GatewayLocation};
-use exchange::{ExchangeLog, Forwarding};
+use exchange::ExchangeLog;
 use lines::LineReader;
+use relay::{ClientStreams, RelayEnd};
 
 mod connect;
 mod exchange;
 mod lines;
+mod relay;
 
-/// Size of a line of the gateway above which it is not held back until it is complete.
-const MAX_HELD_BYTES: usize = 1024 * 1024;
 /// Minimum life of a gateway after which a new one is started at once, not with the next message.
 const MIN_LIFE: Duration = Duration::from_secs(2);
 /// Maximum number of gateways in a row with a shorter life.
@@ -127,19 +122,6 @@ struct PassThrough<'a> {
     n_short_lives: Cell<u32>,
 }
 
-/// Standard input and output.
-struct ClientStreams {
-    input: LineReader<InputStream>,
-    output: OutputStream,
-}
-
-/// End of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RelayEnd {
-    ClientLeft,
-    GatewayLeft,
-}
-
 impl PassThrough<'_> {
     /// Connects to the gateway, or starts one.
     async fn connect(&self, rule: UntrustedFiles) -> Result<GatewayConnection, ConnectError> {
@@ -187,7 +169,7 @@ impl PassThrough<'_> {
         let passing = async {
             loop {
                 let (pid, begun) = (connection.reply.pid, Instant::now());
-                if self.relay(&mut client, connection).await? == RelayEnd::ClientLeft {
+                if client.relay(&self.log, connection).await? == RelayEnd::ClientLeft {
                     return Ok::<_, io::Error>(());
                 }
                 match self.reconnect(&mut client, pid, begun).await? {
@@ -202,106 +184,6 @@ impl PassThrough<'_> {
             () = stdout_closed() => {}
         }
         Ok::<_, CliError>(ExitCode::SUCCESS)
-    }
-
-    /// Passes messages through until one side leaves.
-    async fn relay(&self, client: &mut ClientStreams, connection: GatewayConnection) -> io::Result<RelayEnd> {
-        let (reader, mut to_gateway) = connection.stream.into_split();
-        let replay = self.log.borrow().replay();
-        for line in &replay.lines {
-            // An error is noticed at the end of the gateway's messages.
-            let _ = to_gateway.write_all(line).await;
-        }
-        let ClientStreams { input, output } = client;
-        let has_left = Cell::new(false);
-        let sending = async {
-            let sent = tokio::select! {
-                sent = self.send(input, &mut to_gateway) => sent,
-                // The requests in flight are answered.
-                () = shutdown_signal() => Ok(()),
-            };
-            if sent.is_err() {
-                std::future::pending::<()>().await;
-            }
-            has_left.set(true);
-            let _ = to_gateway.shutdown().await;
-            // A second signal ends it.
-            shutdown_signal().await;
-        };
-        let reader = Cursor::new(connection.first).chain(reader);
-        tokio::select! {
-            () = sending => return Ok(RelayEnd::ClientLeft),
-            received = self.receive(reader, output, replay.hidden) => received?,
-        };
-        Ok(if has_left.get() { RelayEnd::ClientLeft } else { RelayEnd::GatewayLeft })
-    }
-
-    /// Passes on the client's messages until it closes standard input. An error is that of the gateway.
-    async fn send(
-        &self,
-        input: &mut LineReader<InputStream>,
-        to_gateway: &mut OwnedWriteHalf,
-    ) -> io::Result<()> {
-        loop {
-            // A client that cannot be read has left.
-            let Ok(Some(chunk)) = input.next().await else { return Ok(()) };
-            let (continuation, lines) = chunk.split();
-            if self.log.borrow().has_orphans() {
-                to_gateway.write_all(&continuation).await?;
-                for line in lines {
-                    if self.record_sent(&line) == Forwarding::Send {
-                        to_gateway.write_all(&line).await?;
-                    }
-                }
-            } else {
-                lines.for_each(|line| {
-                    self.record_sent(&line);
-                });
-                to_gateway.write_all(&chunk.bytes).await?;
-            }
-        }
-    }
-
-    fn record_sent(&self, line: &Bytes) -> Forwarding {
-        self.log.borrow_mut().sent(line)
-    }
-
-    /// Passes on the gateway's messages until it closes the connection, but for responses with hidden ids. An error is
-    /// that of the client.
-    async fn receive(
-        &self,
-        reader: impl AsyncRead + Unpin,
-        output: &mut OutputStream,
-        mut hidden: BTreeSet<Box<[u8]>>,
-    ) -> io::Result<()> {
-        let mut reader = LineReader::new(reader, MAX_HELD_BYTES);
-        while let Ok(Some(chunk)) = reader.next().await {
-            if !chunk.bytes.ends_with(b"\n") && !reader.is_mid_line() {
-                // A message without its end is none.
-                break;
-            }
-            let (continuation, lines) = chunk.split();
-            if hidden.is_empty() {
-                lines.for_each(|line| drop(self.record_received(&line)));
-                output.write_all(&chunk.bytes).await?;
-            } else {
-                output.write_all(&continuation).await?;
-                for line in lines {
-                    if !self.record_received(&line).is_some_and(|id| hidden.remove(&id)) {
-                        output.write_all(&line).await?;
-                    }
-                }
-            }
-            output.flush().await?;
-        }
-        if reader.is_mid_line() {
-            output.write_all(b"\n").await?;
-        }
-        Ok(())
-    }
-
-    fn record_received(&self, line: &[u8]) -> Option<Box<[u8]>> {
-        self.log.borrow_mut().received(line)
     }
 
     /// Tells the client what was lost with a gateway, and connects to the next one: at once if the last one did not
@@ -381,20 +263,10 @@ impl PassThrough<'_> {
         write_stderr(&format!("No gateway can be started: {reason}"));
         while let Some(chunk) = client.input.take() {
             chunk.split().1.for_each(|line| {
-                self.record_sent(&line);
+                self.log.borrow_mut().sent(&line);
             });
         }
         let failed = self.log.borrow_mut().failed(reason);
         client.tell(&failed).await
-    }
-}
-
-impl ClientStreams {
-    /// Sends messages to the client.
-    async fn tell(&mut self, messages: &[Value]) -> io::Result<()> {
-        for message in messages {
-            self.output.write_all(format!("{message}\n").as_bytes()).await?;
-        }
-        self.output.flush().await
     }
 }

@@ -1,0 +1,137 @@
+//! Passes messages between a client and its gateway until one of them leaves.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::io::{self, Cursor};
+
+use pegboard::wire::stdio::{InputStream, OutputStream};
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use super::super::shutdown_signal;
+use super::connect::GatewayConnection;
+use super::exchange::{ExchangeLog, Forwarding};
+use super::lines::LineReader;
+
+/// Size of a line of the gateway above which it is not held back until it is complete.
+const MAX_HELD_BYTES: usize = 1024 * 1024;
+
+/// Standard input and output.
+pub(super) struct ClientStreams {
+    pub(super) input: LineReader<InputStream>,
+    pub(super) output: OutputStream,
+}
+
+/// End of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RelayEnd {
+    ClientLeft,
+    GatewayLeft,
+}
+
+impl ClientStreams {
+    /// Passes messages through until one side leaves.
+    pub(super) async fn relay(
+        &mut self,
+        log: &RefCell<ExchangeLog>,
+        connection: GatewayConnection,
+    ) -> io::Result<RelayEnd> {
+        let (reader, mut to_gateway) = connection.stream.into_split();
+        let replay = log.borrow().replay();
+        for line in &replay.lines {
+            // An error is noticed at the end of the gateway's messages.
+            let _ = to_gateway.write_all(line).await;
+        }
+        let Self { input, output } = self;
+        let has_left = Cell::new(false);
+        let sending = async {
+            let sent = tokio::select! {
+                sent = send(log, input, &mut to_gateway) => sent,
+                // The requests in flight are answered.
+                () = shutdown_signal() => Ok(()),
+            };
+            if sent.is_err() {
+                std::future::pending::<()>().await;
+            }
+            has_left.set(true);
+            let _ = to_gateway.shutdown().await;
+            // A second signal ends it.
+            shutdown_signal().await;
+        };
+        let reader = Cursor::new(connection.first).chain(reader);
+        tokio::select! {
+            () = sending => return Ok(RelayEnd::ClientLeft),
+            received = receive(log, reader, output, replay.hidden) => received?,
+        };
+        Ok(if has_left.get() { RelayEnd::ClientLeft } else { RelayEnd::GatewayLeft })
+    }
+
+    /// Sends messages to the client.
+    pub(super) async fn tell(&mut self, messages: &[Value]) -> io::Result<()> {
+        for message in messages {
+            self.output.write_all(format!("{message}\n").as_bytes()).await?;
+        }
+        self.output.flush().await
+    }
+}
+
+/// Passes on the client's messages until it closes standard input. An error is that of the gateway.
+async fn send(
+    log: &RefCell<ExchangeLog>,
+    input: &mut LineReader<InputStream>,
+    to_gateway: &mut (impl AsyncWrite + Unpin),
+) -> io::Result<()> {
+    loop {
+        // A client that cannot be read has left.
+        let Ok(Some(chunk)) = input.next().await else { return Ok(()) };
+        let (continuation, lines) = chunk.split();
+        if log.borrow().has_orphans() {
+            to_gateway.write_all(&continuation).await?;
+            for line in lines {
+                if log.borrow_mut().sent(&line) == Forwarding::Send {
+                    to_gateway.write_all(&line).await?;
+                }
+            }
+        } else {
+            lines.for_each(|line| {
+                log.borrow_mut().sent(&line);
+            });
+            to_gateway.write_all(&chunk.bytes).await?;
+        }
+    }
+}
+
+/// Passes on the gateway's messages until it closes the connection, but for responses with hidden ids. An error is
+/// that of the client.
+async fn receive(
+    log: &RefCell<ExchangeLog>,
+    reader: impl AsyncRead + Unpin,
+    output: &mut OutputStream,
+    mut hidden: BTreeSet<Box<[u8]>>,
+) -> io::Result<()> {
+    let received = |line: &[u8]| log.borrow_mut().received(line);
+    let mut reader = LineReader::new(reader, MAX_HELD_BYTES);
+    while let Ok(Some(chunk)) = reader.next().await {
+        if !chunk.bytes.ends_with(b"\n") && !reader.is_mid_line() {
+            // A message without its end is none.
+            break;
+        }
+        let (continuation, lines) = chunk.split();
+        if hidden.is_empty() {
+            lines.for_each(|line| drop(received(&line)));
+            output.write_all(&chunk.bytes).await?;
+        } else {
+            output.write_all(&continuation).await?;
+            for line in lines {
+                if !received(&line).is_some_and(|id| hidden.remove(&id)) {
+                    output.write_all(&line).await?;
+                }
+            }
+        }
+        output.flush().await?;
+    }
+    if reader.is_mid_line() {
+        output.write_all(b"\n").await?;
+    }
+    Ok(())
+}
