@@ -313,6 +313,9 @@ impl StoreReason {
 pub trait Observer: Send + Sync + 'static {
     /// Handles an event.
     fn observe(&self, event: &RuntimeEvent);
+
+    /// Ends the tasks of the observer. Called at the end of [`Runtime::shut_down`](crate::Runtime::shut_down).
+    fn shut_down(&self) {}
 }
 
 /// The event bus. Clones share the bus.
@@ -365,6 +368,13 @@ impl EventBus {
     /// Returns `true` if there is an observer or a subscriber.
     pub fn has_listeners(&self) -> bool {
         !self.0.observers.is_empty() || self.0.stream.get().is_some_and(|stream| stream.receiver_count() > 0)
+    }
+
+    /// Shuts down all observers.
+    pub(crate) fn shut_down(&self) {
+        for observer in &self.0.observers {
+            observer.shut_down();
+        }
     }
 
     /// Delivers an event to all observers and subscribers.

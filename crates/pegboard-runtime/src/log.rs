@@ -5,13 +5,16 @@
 //! terminal nor imitate another line.
 
 use std::fmt::{self, Write};
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use pegboard_core::error::ErrorKind;
 use pegboard_core::provider::ServerState;
 use pegboard_core::store::OutputHandle;
-use tokio::time::Instant;
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+use tokio::time::{self, Instant};
 
 use crate::event::{
     CacheResult, CallEnd, CallInfo, ModelCallEnd, Observer, RuntimeEvent, ServerStart, StoreReason,
@@ -39,12 +42,14 @@ pub struct EventLogger {
 
 /// Limits the log lines about refused calls: many are refused at once, and each line takes longer than the refusal.
 #[derive(Debug, Default)]
-struct RefusalLimiter(Mutex<RefusalCount>);
+struct RefusalLimiter(Arc<Mutex<RefusalCount>>);
 
 #[derive(Debug, Default)]
 struct RefusalCount {
     logged_at: Option<Instant>,
     n_suppressed: u64,
+    /// The task that reports the suppressed lines if no further refusal does.
+    report: Option<AbortHandle>,
 }
 
 impl RefusalLimiter {
@@ -54,12 +59,54 @@ impl RefusalLimiter {
     /// Counts a refusal; returns the number of those since the last line if it is to be logged.
     fn count(&self) -> Option<u64> {
         let mut count = self.0.lock();
-        if count.logged_at.is_some_and(|logged_at| logged_at.elapsed() < Self::INTERVAL) {
+        let now = Instant::now();
+        if let Some(next) =
+            count.logged_at.map(|logged_at| logged_at + Self::INTERVAL).filter(|next| now < *next)
+        {
             count.n_suppressed += 1;
+            if count.report.is_none() {
+                count.report = self.report_at(next);
+            }
             return None;
         }
-        count.logged_at = Some(Instant::now());
+        count.logged_at = Some(now);
         Some(std::mem::take(&mut count.n_suppressed))
+    }
+
+    /// Starts the task that reports the suppressed lines. It ends early, with a report, if its event loop does.
+    fn report_at(&self, time: Instant) -> Option<AbortHandle> {
+        let report = SuppressedReport(Arc::clone(&self.0));
+        let task = async move {
+            time::sleep_until(time).await;
+            drop(report);
+        };
+        Some(Handle::try_current().ok()?.spawn(task).abort_handle())
+    }
+
+    /// Ends the task; it reports what it has not reported yet.
+    fn close(&self) {
+        let report = self.0.lock().report.take();
+        report.inspect(AbortHandle::abort);
+        report_suppressed(std::mem::take(&mut self.0.lock().n_suppressed));
+    }
+}
+
+/// Reports the suppressed lines when it is dropped.
+struct SuppressedReport(Arc<Mutex<RefusalCount>>);
+
+impl Drop for SuppressedReport {
+    fn drop(&mut self) {
+        let mut count = self.0.lock();
+        count.report = None;
+        let n_suppressed = std::mem::take(&mut count.n_suppressed);
+        drop(count);
+        report_suppressed(n_suppressed);
+    }
+}
+
+fn report_suppressed(n_suppressed: u64) {
+    if n_suppressed > 0 {
+        tracing::warn!(target: "pegboard::tool", n_suppressed, "more calls were refused and not logged");
     }
 }
 
@@ -89,13 +136,15 @@ impl EventLogger {
         }
         let Some(n_suppressed) = self.refusals.count() else { return };
         finished(call, end);
-        if n_suppressed > 0 {
-            tracing::warn!(target: "pegboard::tool", n_suppressed, "more calls were refused and not logged");
-        }
+        report_suppressed(n_suppressed);
     }
 }
 
 impl Observer for EventLogger {
+    fn shut_down(&self) {
+        self.refusals.close();
+    }
+
     fn observe(&self, event: &RuntimeEvent) {
         match event {
             RuntimeEvent::ToolStarted { call } => {

@@ -247,6 +247,7 @@ impl Runtime {
         shared.tasks.close();
         // All tasks end when `closing` is cancelled.
         let _ = time::timeout(PROVIDER_SHUTDOWN_TIMEOUT, shared.tasks.wait()).await;
+        shared.events.shut_down();
         n_canceled
     }
 }

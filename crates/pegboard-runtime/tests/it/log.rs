@@ -32,16 +32,20 @@ impl Write for Lines {
 /// Returns the text logged at this level and above while `work` runs.
 fn logged(level: Level, work: impl FnOnce()) -> String {
     let lines = Lines::default();
+    tracing::subscriber::with_default(subscriber(level, &lines), work);
+    let bytes = lines.0.lock().unwrap().clone();
+    String::from_utf8(bytes).unwrap()
+}
+
+/// Returns a subscriber that writes events at this level and above to `lines`.
+fn subscriber(level: Level, lines: &Lines) -> impl tracing::Subscriber + Send + Sync + use<> {
     let writer = lines.clone();
-    let subscriber = tracing_subscriber::fmt()
+    tracing_subscriber::fmt()
         .with_max_level(level)
         .without_time()
         .with_span_events(FmtSpan::CLOSE)
         .with_writer(move || writer.clone())
-        .finish();
-    tracing::subscriber::with_default(subscriber, work);
-    let bytes = lines.0.lock().unwrap().clone();
-    String::from_utf8(bytes).unwrap()
+        .finish()
 }
 
 fn search() -> Arc<CallInfo> {
@@ -180,6 +184,26 @@ async fn refusals_are_logged_once_a_second() {
         let text = refuse_many();
         assert_eq!(text.lines().count(), 2, "{text}");
         let expected = " WARN pegboard::tool: more calls were refused and not logged n_suppressed=999";
+        assert_eq!(text.lines().last(), Some(expected));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn suppressed_refusals_are_counted_when_the_burst_ends() {
+    let end = end(Some(ErrorKind::LimitExceeded), Some("too many"));
+    let refused = RuntimeEvent::ToolFinished { call: search(), end };
+    let expected = " WARN pegboard::tool: more calls were refused and not logged n_suppressed=999";
+    let lines = Lines::default();
+    let _guard = tracing::subscriber::set_default(subscriber(Level::WARN, &lines));
+    let logger = EventLogger::default();
+    // A burst that ends, then one that the end of the runtime cuts short, which is reported once.
+    for wait in [Duration::from_secs(2), Duration::ZERO] {
+        (0..1_000).for_each(|_| logger.observe(&refused));
+        tokio::time::sleep(wait).await;
+        logger.shut_down();
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let text = String::from_utf8(std::mem::take(&mut *lines.0.lock().unwrap())).unwrap();
+        assert_eq!(text.lines().count(), 2, "{text}");
         assert_eq!(text.lines().last(), Some(expected));
     }
 }
