@@ -15,13 +15,15 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from page import write_page
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from programs import Programs, chosen, transparent_profile
 
 SETS = {"session": "2025-11-25", "stateless": "2026-07-28"}
 # Transports by kind of server. The fixture is a server of one era, or of both (`dual`).
@@ -46,27 +48,6 @@ OTHERS = {
     "python": [python, str(here / "python_server.py"), "mcp"],
     "typescript": ["node", f"{modules}/conformance-server.mjs"],
 }
-
-
-def started(command, pattern, **options):
-    """Runs a program until this one ends; returns a function that waits for what it prints first."""
-    log = home / f"{Path(command[0]).name}-{len(programs)}.log"
-    with open(log, "wb") as out:
-        program = subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, **options)
-    programs.append(program)
-
-    def found():
-        for _ in range(600):
-            has_ended = program.poll() is not None
-            match = re.search(pattern, log.read_text(errors="replace"))
-            if match:
-                return match.group(0)
-            if has_ended:
-                break
-            time.sleep(0.1)
-        sys.exit(f"{command} did not print {pattern}: {log.read_text(errors='replace')}")
-
-    return found
 
 
 def run_suite(name, url, revision):
@@ -184,23 +165,22 @@ def configuration(cells, addresses):
     for cell in cells:
         servers = {"fixture": server_settings(cell, addresses)}
         toolboxes[cell.toolbox] = {"description": "The fixture", "mcpServers": servers}
-        profiles[cell.profile] = {"expose": cell.surface, "transparent": True, "toolboxes": [cell.toolbox]}
+        profiles[cell.profile] = transparent_profile(cell.toolbox, cell.surface)
     return {"pegboard": 1, "toolboxes": toolboxes, "profiles": profiles}
 
 
 def measure(cells):
     """Runs the suite for all cells and for what they are compared with."""
-    address = r"http://\S+/mcp"
     waiting = {}
     for server in FIXTURES:
-        waiting[server] = started([testkit, "http", "0"] + (["--era", server] if server in SETS else []), address)
+        waiting[server] = programs.start([testkit, "http", "0"] + (["--era", server] if server in SETS else []))
     for server in {cell.server for cell in cells} & OTHERS.keys():
-        waiting[server] = started([*OTHERS[server], "http"], address)
+        waiting[server] = programs.start([*OTHERS[server], "http"])
     addresses = {server: found() for server, found in waiting.items()}
     (home / "grid.json").write_text(json.dumps(configuration(cells, addresses), indent=2))
     serve = [pegboard, "serve", str(home / "grid.json"), "--http", "127.0.0.1:0", "--open"]
-    gateway = started(serve, address, env={**os.environ, "PEGBOARD_STATE": str(home / "state")})()
-    adapter = started(["node", str(here / "adapter.mjs"), gateway], r"http://\S+")()
+    gateway = programs.start(serve, env={**os.environ, "PEGBOARD_STATE": str(home / "state")})()
+    adapter = programs.start(["node", str(here / "adapter.mjs"), gateway], r"http://\S+")()
 
     # Cells of one server come one after another: what one run changes, another would hear of.
     lanes = defaultdict(list)
@@ -226,13 +206,13 @@ def judge_all(cells, exceptions):
 
 
 def main():
-    cells = [cell for cell in all_cells() if not only or any(fnmatchcase(cell.name, pattern) for pattern in only)]
+    cells = chosen(all_cells(), only)
     exceptions = Exceptions(here / "exceptions.json")
     problems = judge_all(cells, exceptions)
     if problems:
         # Some checks wait half a second only, which is short on a busy machine: what fails must fail twice.
         print("\n".join(["Once more:", *sum(problems.values(), [])]))
-        end_programs()
+        programs.end()
         problems = judge_all([cell for cell in cells if cell.name in problems], exceptions)
     for cell in cells:
         n_passed, n_excused = len(cell.passed), len(cell.excused)
@@ -245,16 +225,8 @@ def main():
     return bool(problems)
 
 
-def end_programs():
-    for program in programs:
-        program.terminate()
-    for program in programs:
-        program.wait(10)
-    programs.clear()
-
-
-programs = []
+programs = Programs(home)
 try:
     sys.exit(main())
 finally:
-    end_programs()
+    programs.end()
