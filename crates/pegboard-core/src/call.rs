@@ -75,6 +75,12 @@ pub trait Invoker: Send + Sync {
         ready(found.ok_or_else(|| CallError::unknown_tool(selector))).boxed()
     }
 
+    /// Returns the tool of a selection that a name means, by the rules for all names: one with the prefix of a
+    /// server means no tool of another server, in any state of either. Nothing is opened.
+    fn find_selected(&self, name: &str) -> Option<ToolRef> {
+        self.find(name).map(|_| name.into())
+    }
+
     /// Starts a call of a private tool, which only the calling tool can use.
     fn start_private(&self, tool: PrivateTool, call: Call) -> CallHandle {
         CallHandle::new(execute(tool.entry, call))

@@ -275,7 +275,6 @@ impl AgentRunner {
         let toolset = Toolset::new(ToolsetOptions {
             private_tools: self.session_tools(&progress),
             selected: self.select_tools(tools).await?,
-            selectors: settings.tools.clone(),
             agents: Arc::clone(call_chain),
             timeout: settings.tool_timeout,
             max_output: settings.tool_response_max_bytes,

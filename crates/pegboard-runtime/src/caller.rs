@@ -427,6 +427,10 @@ impl Invoker for Caller {
     fn select<'a>(&'a self, word: &'a str) -> BoxFuture<'a, Result<Vec<SelectedTool>, CallError>> {
         self.select(word).boxed()
     }
+
+    fn find_selected(&self, name: &str) -> Option<ToolRef> {
+        self.find_selected(name)
+    }
 }
 
 impl Drop for CallerInner {

@@ -290,7 +290,7 @@ impl AgentSession<'_> {
     }
 
     fn is_report(&self, call: &ToolCall) -> bool {
-        let name = self.toolset.resolve_name(&call.name);
+        let name = self.toolset.resolve_name(&**self.tools, &call.name);
         name.and_then(|name| name.strip_prefix(builtin::SERVER))
             .is_some_and(|rest| rest.strip_prefix("__") == Some(builtin::FINAL_REPORT))
     }

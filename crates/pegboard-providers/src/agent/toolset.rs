@@ -11,7 +11,7 @@ use pegboard_core::call::{
     ToolRef, ValidCall,
 };
 use pegboard_core::entry::ToolEntry;
-use pegboard_core::error::CallError;
+use pegboard_core::error::{CallError, NotFound};
 use pegboard_core::extensions::Extensions;
 use pegboard_core::handler::Handler;
 use pegboard_core::model::{OutputReader, ToolSpec};
@@ -26,13 +26,13 @@ use crate::builtin;
 const BATCH: &str = "agent__batch";
 /// Name of the tool that reads stored outputs back.
 const TOOL_OUTPUT: &str = "tool_output";
+/// Maximum number of names that an error suggests.
+const MAX_SUGGESTIONS: usize = 5;
 
 /// Tools of one session. Any other tool cannot be called, under any name.
 #[derive(Debug)]
 pub(super) struct Toolset {
     items: IndexMap<Arc<str>, ToolsetItem>,
-    /// Selectors of the agent's file: servers and tools, available or not.
-    selectors: Vec<String>,
     /// Chain of calling agents, outermost first.
     agents: Arc<[Arc<str>]>,
     timeout: Duration,
@@ -72,8 +72,6 @@ pub(super) struct ToolsetOptions {
     pub(super) private_tools: Vec<PrivateTool>,
     /// Tools of the catalogue.
     pub(super) selected: Vec<SelectedTool>,
-    /// Selectors of the agent's file.
-    pub(super) selectors: Vec<String>,
     /// Chain of calling agents, outermost first.
     pub(super) agents: Arc<[Arc<str>]>,
     /// Timeout of a tool call.
@@ -89,7 +87,6 @@ impl Toolset {
         ToolsetOptions {
             private_tools,
             selected,
-            selectors,
             agents,
             timeout,
             max_output,
@@ -109,7 +106,7 @@ impl Toolset {
                 };
                 items.entry(tool.name).or_insert(item);
             }
-            Self { items, selectors, agents, timeout, max_output, large_outputs }
+            Self { items, agents, timeout, max_output, large_outputs }
         })
     }
 
@@ -124,27 +121,42 @@ impl Toolset {
         offered.map(|(name, item)| tool_spec(name, item.entry())).collect()
     }
 
-    /// Resolves a name written by a model: the full name, or a unique name without its server.
-    pub(super) fn resolve_name(&self, asked: &str) -> Option<&Arc<str>> {
+    /// Resolves a name written by a model: a full name, the name of a private tool without its server, or any other
+    /// that means one of the tools by the rules for all names.
+    pub(super) fn resolve_name(&self, inner: &dyn Invoker, asked: &str) -> Option<&Arc<str>> {
         let asked = asked.trim();
         if let Some((name, _)) = self.items.get_key_value(asked) {
             return Some(name);
         }
-        // With a separator it names a server, and a tool of another one may end like it.
-        if asked.contains("__") {
-            return None;
+        let is_private =
+            |item: &ToolsetItem| matches!(item, ToolsetItem::Private(tool) if tool.entry.name() == asked);
+        let mut private = self.items.iter().filter(|(_, item)| is_private(item));
+        // A tool of the catalogue with the same short name makes it ambiguous.
+        match (inner.find_selected(asked), private.next()) {
+            (None, Some((name, _))) => Some(name).filter(|_| private.next().is_none()),
+            (Some(tool), None) => self.selected_name(&tool),
+            (None, None) | (Some(_), Some(_)) => None,
+        }
+    }
+
+    /// Returns the name of a selected tool.
+    fn selected_name(&self, tool: &ToolRef) -> Option<&Arc<str>> {
+        let is_meant =
+            |item: &ToolsetItem| matches!(item, ToolsetItem::Selected(selected) if selected.tool == *tool);
+        self.items.iter().find(|(_, item)| is_meant(item)).map(|(name, _)| name)
+    }
+
+    /// Returns the error for a name that means no tool, with the full names of those that end like it.
+    fn unknown_tool(&self, asked: &str) -> CallError {
+        let asked: String = asked.chars().take(200).collect();
+        if builtin::is_task_status(&asked) {
+            let reason = format!("'{asked}' is not enabled for this agent: add task_status to its tools");
+            return CallError::NotPermitted { reason };
         }
         let ending = format!("__{asked}");
-        let mut namesakes = self.items.keys().filter(|name| name.ends_with(&ending));
-        let name = namesakes.next().filter(|_| !asked.is_empty() && namesakes.next().is_none())?;
-        // Nor does a name with the prefix of a server mean a tool of another one, if that server is unavailable.
-        let belongs_to_other = |server: &String| {
-            let has_prefix = |text: &str, separator: &str| {
-                text.strip_prefix(server.as_str()).is_some_and(|rest| rest.starts_with(separator))
-            };
-            has_prefix(asked, "_") && !has_prefix(name, "__")
-        };
-        (!self.selectors.iter().any(belongs_to_other)).then_some(name)
+        let nearest = self.items.keys().filter(|name| name.ends_with(&ending) && !asked.is_empty());
+        let nearest = nearest.take(MAX_SUGGESTIONS).map(ToString::to_string).collect();
+        CallError::NotFound(NotFound::Tool { name: asked, nearest })
     }
 
     /// Starts a call of one of the tools.
@@ -155,15 +167,8 @@ impl Toolset {
         arguments: CallArguments,
         max_output: usize,
     ) -> CallHandle {
-        let Some(item) = self.resolve_name(asked).and_then(|name| self.items.get(name)) else {
-            let asked: String = asked.chars().take(200).collect();
-            let error = if builtin::is_task_status(&asked) {
-                let reason = format!("'{asked}' is not enabled for this agent: add task_status to its tools");
-                CallError::NotPermitted { reason }
-            } else {
-                CallError::unknown_tool(asked)
-            };
-            return CallHandle::new(ready(CallResult::rejected(error)));
+        let Some(item) = self.resolve_name(inner, asked).and_then(|name| self.items.get(name)) else {
+            return CallHandle::new(ready(CallResult::rejected(self.unknown_tool(asked))));
         };
         let tool = match item {
             ToolsetItem::Selected(selected) => selected.tool.clone(),
@@ -256,11 +261,8 @@ struct ScopedInvoker {
 impl ScopedInvoker {
     fn resolve_name(&self, tool: &ToolRef) -> Option<Arc<str>> {
         match tool {
-            ToolRef::Name(name) => self.toolset.resolve_name(name).cloned(),
-            ToolRef::Id(_) => {
-                let is_meant = |item: &ToolsetItem| matches!(item, ToolsetItem::Selected(selected) if selected.tool == *tool);
-                self.toolset.items.iter().find(|(_, item)| is_meant(item)).map(|(name, _)| Arc::clone(name))
-            }
+            ToolRef::Name(name) => self.toolset.resolve_name(&*self.inner, name).cloned(),
+            ToolRef::Id(_) => self.toolset.selected_name(tool).cloned(),
         }
     }
 }
@@ -306,44 +308,57 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_means_no_tool_of_another_server() {
+    fn a_name_means_what_it_means_to_every_caller() {
         let selected = |name: &str| SelectedTool {
             tool: name.into(),
             name: name.into(),
             entry: Arc::new(ToolEntry::new("tool", "", |(): ()| async { Ok(()) })),
         };
-        let names =
-            ["evil__github__create", "evil__github_create", "evil__list", "docs__docs_find", "docs__both"];
+        let entry = ToolEntry::new("final_report", "", |(): ()| async { Ok(()) });
         let toolset = Toolset::new(ToolsetOptions {
-            private_tools: Vec::new(),
-            selected: names.map(selected).to_vec(),
-            // The server `github` is unavailable, so its tools are not selected.
-            selectors: ["evil", "github", "docs"].map(str::to_owned).to_vec(),
+            private_tools: vec![builtin::private_tool(builtin::SERVER, entry)],
+            selected: ["evil__github_create", "evil__list"].map(selected).to_vec(),
             agents: Arc::default(),
             timeout: Duration::from_secs(1),
             max_output: 1,
             large_outputs: LargeOutputPolicy::Truncate,
         });
+        let resolve = |asked| toolset.resolve_name(&Names, asked).map(|name| &**name);
         for (asked, expected) in [
             ("evil__list", Some("evil__list")),
             ("list", Some("evil__list")),
-            ("docs_find", Some("docs__docs_find")),
-            ("github__create", None),
+            ("final_report", Some("agent__final_report")),
+            // It belongs to the server `github`, which the agent may or may not use.
             ("github_create", None),
+            // A tool of the catalogue that was not selected.
+            ("docs_find", None),
             ("", None),
         ] {
-            assert_eq!(toolset.resolve_name(asked).map(|name| &**name), expected, "{asked}");
+            assert_eq!(resolve(asked), expected, "{asked}");
         }
-        let status = toolset.start(&NoTools, "agent__task_status", CallArguments::default(), 1);
-        let refused = status.now_or_never().unwrap().result.unwrap_err();
-        assert_eq!(refused.kind(), pegboard_core::error::ErrorKind::NotPermitted);
+        let refused = |asked| {
+            let call = toolset.start(&Names, asked, CallArguments::default(), 1);
+            call.now_or_never().unwrap().result.unwrap_err()
+        };
+        assert_eq!(refused("agent__task_status").kind(), pegboard_core::error::ErrorKind::NotPermitted);
+        let CallError::NotFound(missing) = refused("github_create") else { panic!("it is unknown") };
+        assert_eq!(missing.nearest(), ["evil__github_create"]);
     }
 
-    struct NoTools;
+    /// A catalogue that knows two short names.
+    struct Names;
 
-    impl Invoker for NoTools {
+    impl Invoker for Names {
         fn find(&self, _name: &str) -> Option<Arc<ToolEntry>> {
             None
+        }
+
+        fn find_selected(&self, name: &str) -> Option<ToolRef> {
+            match name {
+                "list" => Some("evil__list".into()),
+                "docs_find" => Some("docs__find".into()),
+                _ => None,
+            }
         }
 
         fn start(&self, call: Call) -> CallHandle {

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
-use pegboard_core::call::{Call, CallHandle, CallResult, Invoker, OperationRef, PrivateTool, SelectedTool};
+use pegboard_core::call::{
+    Call, CallHandle, CallResult, Invoker, OperationRef, PrivateTool, SelectedTool, ToolRef,
+};
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::{CallError, Executed};
 use pegboard_core::extensions::Extensions;
@@ -44,6 +46,10 @@ impl Invoker for ActiveCall {
 
     fn select<'a>(&'a self, word: &'a str) -> BoxFuture<'a, Result<Vec<SelectedTool>, CallError>> {
         self.caller().select(word).boxed()
+    }
+
+    fn find_selected(&self, name: &str) -> Option<ToolRef> {
+        self.caller().find_selected(name)
     }
 
     fn recorder(&self) -> &dyn AgentRecorder {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use pegboard_core::call::SelectedTool;
+use pegboard_core::call::{SelectedTool, ToolRef};
 use pegboard_core::error::CallError;
 use pegboard_core::id::{ServerName, ToolboxName};
 use pegboard_core::provider::ToolKind;
@@ -60,6 +60,13 @@ impl Caller {
         self.select_one(word).await
     }
 
+    /// Returns the tool that a name means in toolboxes visible to the caller, if its server has listed it.
+    pub(crate) fn find_selected(&self, name: &str) -> Option<ToolRef> {
+        let sees = |toolbox: &ToolboxName| self.can_see(toolbox);
+        let snapshot = self.shared().catalogue.load();
+        snapshot.resolve(name, ToolboxScope::Only(&sees)).ok().map(|found| tool_ref(found.tool))
+    }
+
     /// Resolves the name of a tool, or of a REST tool without its prefix.
     async fn select_one(&self, word: &str) -> Result<Vec<SelectedTool>, CallError> {
         let shared = self.shared();
@@ -88,7 +95,10 @@ impl Caller {
     }
 }
 
+fn tool_ref(tool: &CatalogueTool) -> ToolRef {
+    if tool.is_standalone() { (&*tool.flat_name).into() } else { tool.id.clone().into() }
+}
+
 fn selected(tool: &Arc<CatalogueTool>) -> SelectedTool {
-    let tool_ref = if tool.is_standalone() { (&*tool.flat_name).into() } else { tool.id.clone().into() };
-    SelectedTool { tool: tool_ref, name: Arc::clone(&tool.flat_name), entry: Arc::clone(&tool.entry) }
+    SelectedTool { tool: tool_ref(tool), name: Arc::clone(&tool.flat_name), entry: Arc::clone(&tool.entry) }
 }
