@@ -11,7 +11,14 @@ export PATH="$home/node/node_modules/node/bin:$PATH"
 cp scripts/bridge/client.mjs "$home/node/"
 packages=$home/node/node_modules/@modelcontextprotocol
 python=$home/python/bin/python
-plan=$PWD/scripts/bridge/plan.json
+# The plan of each era: what a server has in one era only is used in this one.
+for era in session stateless; do
+    python3 -c 'import json, sys
+plan = json.load(sys.stdin)
+is_kept = lambda step: step.get("only", sys.argv[1]) == sys.argv[1]
+json.dump({name: steps if isinstance(steps, str) else [*filter(is_kept, steps)] for name, steps in plan.items()}, sys.stdout)
+' "$era" <scripts/bridge/plan.json >"$home/plan-$era.json"
+done
 
 export PEGBOARD_STATE=$home/state
 rm -rf "$home/state"
@@ -28,7 +35,7 @@ cat >"$home/pegboard.json" <<END
     "pegboard": 1,
     "toolboxes": {
         $(toolbox everything "{\"command\": \"node\", \"args\": [\"$packages/server-everything/dist/index.js\", \"stdio\"]}"),
-        $(toolbox python "{\"command\": \"$python\", \"args\": [\"$PWD/scripts/peers/server.py\", \"stdio\"], \"era\": \"stateless\"}"),
+        $(toolbox python "{\"command\": \"$python\", \"args\": [\"$PWD/scripts/peers/server.py\", \"stdio\"]}"),
         $(toolbox fixture-session "{\"url\": \"$(address fixture-session)\"}"),
         $(toolbox fixture-stateless "{\"url\": \"$(address fixture-stateless)\"}")
     },
@@ -55,8 +62,8 @@ client() {
     local name=$1 era=$2 expected=()
     shift 2
     seen "$era"
-    peer "$name over streamable HTTP, $era" "${expected[@]}" -- "$@" "$plan" "$era" "$url"
-    peer "$name over stdio, $era" "${expected[@]}" -- "$@" "$plan" "$era" "${stdio[@]}"
+    peer "$name over streamable HTTP, $era" "${expected[@]}" -- "$@" "$home/plan-$era.json" "$era" "$url"
+    peer "$name over stdio, $era" "${expected[@]}" -- "$@" "$home/plan-$era.json" "$era" "${stdio[@]}"
 }
 
 client 'the Python SDK' session "$python" scripts/bridge/client.py

@@ -20,6 +20,9 @@ from fnmatch import fnmatchcase
 from itertools import product
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from programs import Programs, chosen, transparent_profile
+
 pegboard, testkit, parts, home, *only = sys.argv[1:]
 parts, home = Path(parts).absolute(), Path(home).absolute()
 here = Path(__file__).resolve().parent
@@ -80,6 +83,11 @@ SERVERS = {
     "sequential-thinking": (
         {"command": node, "args": [str(modules / "@modelcontextprotocol/server-sequential-thinking/dist/index.js")]},
         {"list": True, "call": THOUGHT, "errors": call("sequentialthinking", thought=5)},
+    ),
+    # Without arguments it has the directories that the client gives as roots, outside of calls.
+    "server-filesystem": (
+        {"command": node, "args": [str(modules / "@modelcontextprotocol/server-filesystem/dist/index.js")], "shared": False},
+        {"list": True, "errors": call("get_file_info", path="/etc/hostname"), "roots": call("list_allowed_directories")},
     ),
     "kubernetes-mcp-server (Go)": (
         {
@@ -193,9 +201,7 @@ class Exceptions:
 
     def __init__(self, file):
         self.entries = json.loads(file.read_text())
-        # Those that differ only sometimes need not differ now.
-        certain = [(number, entry) for number, entry in enumerate(self.entries) if not entry.get("sometimes")]
-        self.unused = {(number, *pair) for number, entry in certain for pair in product(entry["rows"], entry["features"])}
+        self.unused = {(number, *pair) for number, entry in enumerate(self.entries) for pair in product(entry["rows"], entry["features"])}
 
     def covers(self, row, feature):
         found = False
@@ -230,27 +236,6 @@ def table(measured, exceptions):
     return problems
 
 
-def started(command, pattern, **options):
-    """Runs a program until this one ends; returns a function that waits for what it prints first."""
-    log = home / "log" / f"started-{len(programs)}"
-    with open(log, "wb") as out:
-        program = subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, **options)
-    programs.append(program)
-
-    def found():
-        for _ in range(600):
-            has_ended = program.poll() is not None
-            match = re.search(pattern, log.read_text(errors="replace"))
-            if match:
-                return match.group(0)
-            if has_ended:
-                break
-            time.sleep(0.1)
-        sys.exit(f"{command} did not print {pattern}: {log.read_text(errors='replace')}")
-
-    return found
-
-
 def configuration(addresses):
     toolboxes, profiles = {}, {}
     for name, era in product(SERVERS, ERAS):
@@ -260,7 +245,7 @@ def configuration(addresses):
         settings = {"url": addresses[name]} if name in addresses else server | own
         toolbox = f"{profile(name)}-{era}"
         toolboxes[toolbox] = {"description": name, "mcpServers": {"peer": settings}}
-        profiles[toolbox] = {"expose": "flat", "transparent": True, "toolboxes": [toolbox]}
+        profiles[toolbox] = transparent_profile(toolbox)
     return {"pegboard": 1, "toolboxes": toolboxes, "profiles": profiles}
 
 
@@ -286,26 +271,25 @@ MODEL = {
 
 def main():
     (home / "log").mkdir(parents=True, exist_ok=True)
+    (home / "root").mkdir(exist_ok=True)
+    environment["PEER_ROOT"] = str(home / "root")
     (home / "kubeconfig").write_text(json.dumps(KUBECONFIG))
     (home / "model.json").write_text(json.dumps(MODEL))
-    environment["PEER_MODEL"] = started([testkit, "model-server", "0", str(home / "model.json")], r"http://\S+/v1")()
-    address = r"http://\S+/mcp"
+    environment["PEER_MODEL"] = programs.start([testkit, "model-server", "0", str(home / "model.json")], r"http://\S+/v1")()
     waiting = {
-        name: started([server["command"], *server["args"]], address)
+        name: programs.start([server["command"], *server["args"]])
         for name, (server, _) in SERVERS.items()
         if server.get("http")
     }
     addresses = {name: found() for name, found in waiting.items()}
     (home / "pegboard.json").write_text(json.dumps(configuration(addresses), indent=2))
     serve = [pegboard, "serve", str(home / "pegboard.json"), "--http", "127.0.0.1:0", "--open", "--no-watch"]
-    gateway = started(serve, address, env={**os.environ, "PEGBOARD_STATE": str(home / "state")})()
+    gateway = programs.start(serve, env={**os.environ, "PEGBOARD_STATE": str(home / "state")})()
 
-    chosen = [row for row in rows(addresses, gateway) if not only or any(fnmatchcase(row.name, name) for name in only)]
-    if not chosen:
-        sys.exit(f"no row is like {' or '.join(only)}")
+    selected = chosen(rows(addresses, gateway), only)
     start = time.monotonic()
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        measured = list(pool.map(Row.measure, chosen))
+        measured = list(pool.map(Row.measure, selected))
     exceptions = Exceptions(here / "exceptions.json")
     problems = table(measured, exceptions)
     print("\nFirst directly, then through Pegboard: ✓ works, ✗ does not, ~ is a listed problem, ! another one.")
@@ -323,11 +307,8 @@ def main():
     return bool(problems or stale)
 
 
-programs = []
+programs = Programs(home / "log")
 try:
     sys.exit(main())
 finally:
-    for program in programs:
-        program.terminate()
-    for program in programs:
-        program.wait(10)
+    programs.end()

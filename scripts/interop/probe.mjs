@@ -28,7 +28,7 @@ function sample({ params }) {
 }
 
 // The server may ask for roots when it likes, so that is not recorded.
-const roots = () => ({ roots: [{ uri: "file:///srv/peer", name: "peer" }] });
+const roots = () => ({ roots: [{ uri: `file://${process.env.PEER_ROOT}`, name: "peer" }] });
 
 /** What is different in the two SDKs. */
 async function connectWith(module, stdio, http, make, methods) {

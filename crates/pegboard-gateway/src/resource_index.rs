@@ -11,6 +11,7 @@ use pegboard_json::RawJson;
 use pegboard_runtime::Caller;
 use pegboard_runtime::catalogue::{ServerListing, Snapshot};
 use pegboard_runtime::requests::ServerId;
+use pegboard_wire::era::Era;
 
 use crate::profile::{Naming, ProfileView};
 use crate::server_subscribers::SubscribedResource;
@@ -102,9 +103,9 @@ pub(crate) struct ItemLocation {
 }
 
 impl ItemLocation {
-    /// Returns the resource as a subscription names it.
-    pub(crate) fn subscribed(&self) -> SubscribedResource {
-        SubscribedResource { server: self.server.clone(), uri: self.upstream_name.clone() }
+    /// Returns the resource as the subscription of a client of an era names it.
+    pub(crate) fn subscribed(&self, era: Era) -> SubscribedResource {
+        SubscribedResource { server: self.server.clone(), uri: self.upstream_name.clone(), era }
     }
 }
 

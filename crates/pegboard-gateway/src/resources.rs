@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::{BoxFuture, FutureExt, ready};
 use futures_util::stream::{self, StreamExt};
 use pegboard_core::call::{CallContext, CallResult};
+use pegboard_core::client::{AskError, Client, InputRequests, InputResponses, Notice};
 use pegboard_core::provider::{ProviderMethod, ProviderRequest, ProviderUpdate};
 use pegboard_json::RawJson;
 use pegboard_runtime::catalogue::Snapshot;
 use pegboard_runtime::requests::{ServerId, ServerUpdate};
-use pegboard_wire::era::{LogLevel, Revision};
+use pegboard_wire::era::{Era, LogLevel, Revision};
 use pegboard_wire::server::{ClientSessionId, ServiceChange, ServiceReply};
 use pegboard_wire::{RpcError, code};
 use serde_json::json;
@@ -158,7 +160,7 @@ impl ResourceService {
         let ResourceRequest { method, session, params, revision } = request;
         let (found, params) = method.route(&self.snapshot(), &params, revision)?;
         if let (ResourceMethod::Unsubscribe, Some(session)) = (method, &session)
-            && !self.subscribers.unsubscribe(&found.subscribed(), session)
+            && !self.subscribers.unsubscribe(&found.subscribed(Era::Session), session)
         {
             // Other sessions are still subscribed.
             return Ok(ServiceReply::Result(RawJson::empty_object()));
@@ -189,7 +191,7 @@ impl ResourceService {
         session: Option<&ClientSessionId>,
     ) -> Option<NewSubscription<'_>> {
         let session = session.filter(|_| method == ResourceMethod::Subscribe)?;
-        Some(NewSubscription::record(&self.subscribers, found.subscribed(), session))
+        Some(NewSubscription::record(&self.subscribers, found.subscribed(Era::Session), session))
     }
 
     /// Subscribes to resources at their servers, for as long as the stream is open.
@@ -200,7 +202,8 @@ impl ResourceService {
             let (caller, subscribers, stream) = (&caller, &self.subscribers, &stream);
             async move {
                 let ResourceLookup::Found(found) = found else { return };
-                let subscription = NewSubscription::record(subscribers, found.subscribed(), stream);
+                let subscription =
+                    NewSubscription::record(subscribers, found.subscribed(Era::Stateless), stream);
                 let params = RawJson::empty_object().with("uri", &RawJson::of(&found.upstream_name));
                 let request = ProviderRequest { method: ProviderMethod::Subscribe, params };
                 // A server that refuses sends no updates.
@@ -240,11 +243,11 @@ impl ResourceService {
     /// Removes the subscriptions and the log level of a session, and unsubscribes from resources without other
     /// subscribers.
     pub(crate) fn end_session(&self, session: &ClientSessionId) {
-        for SubscribedResource { server, uri } in self.subscribers.unsubscribe_session(session) {
+        for SubscribedResource { server, uri, era } in self.subscribers.unsubscribe_session(session) {
             let params = RawJson::empty_object().with("uri", &RawJson::of(&uri));
             let request = ProviderRequest { method: ProviderMethod::Unsubscribe, params };
             // Fire and forget; the request has its own timeout.
-            tokio::spawn(self.profile.anonymous_caller().request(&server, request, CallContext::default()));
+            tokio::spawn(self.profile.anonymous_caller().request(&server, request, context_of(era)));
         }
         if self.subscribers.remove_log_level(session) {
             self.send_log_levels();
@@ -277,7 +280,7 @@ impl ResourceService {
                     Ok(ServerUpdate { from, update: ProviderUpdate::Resource(params) }) if self.profile.has_toolbox(&from.toolbox) => {
                         let upstream_uri = params.get("uri").and_then(|uri| uri.read::<String>().ok());
                         if let Some(upstream_uri) = upstream_uri {
-                            for uri in self.updated_uris(&index, from, upstream_uri) {
+                            for uri in self.updated_uris(&index, &from, &upstream_uri) {
                                 let params = Some(params.clone());
                                 let _ = changes.send(ServiceChange::Resource { uri, params });
                             }
@@ -306,13 +309,38 @@ impl ResourceService {
     fn updated_uris(
         &self,
         index: &ResourceIndex,
-        server: ServerId,
-        uri: String,
-    ) -> impl Iterator<Item = String> {
-        let public = index.public_uri(&server, &uri);
-        let both = index.both_uris(&server, &uri);
-        let is_subscribed = self.subscribers.is_subscribed(&SubscribedResource { server, uri });
+        server: &ServerId,
+        uri: &str,
+    ) -> impl Iterator<Item = String> + use<> {
+        let public = index.public_uri(server, uri);
+        let both = index.both_uris(server, uri);
+        let is_subscribed = self.subscribers.is_subscribed(server, uri);
         both.into_iter().filter(move |uri| is_subscribed || *uri == public)
+    }
+}
+
+/// Returns the context of a request on behalf of clients of an era that are gone.
+fn context_of(era: Era) -> CallContext {
+    let mut context = CallContext::default();
+    context.client = match era {
+        Era::Session => Some(Arc::new(EndedSession)),
+        Era::Stateless => None,
+    };
+    context
+}
+
+/// The client of an ended session.
+struct EndedSession;
+
+impl Client for EndedSession {
+    fn notify(&self, _notice: Notice) {}
+
+    fn ask(&self, _requests: InputRequests) -> BoxFuture<'_, Result<InputResponses, AskError>> {
+        ready(Err(AskError::Gone)).boxed()
+    }
+
+    fn has_session(&self) -> bool {
+        true
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use pegboard_core::id::ToolboxName;
 use pegboard_runtime::requests::ServerId;
-use pegboard_wire::era::LogLevel;
+use pegboard_wire::era::{Era, LogLevel};
 use pegboard_wire::server::ClientSessionId;
 
 use crate::profile::ActiveProfile;
@@ -28,6 +28,8 @@ pub(crate) struct SubscribedResource {
     pub(crate) server: ServerId,
     /// URI that the server knows it by.
     pub(crate) uri: String,
+    /// Era of the subscribers: a server of both eras may have an instance for each.
+    pub(crate) era: Era,
 }
 
 impl ServerSubscribers {
@@ -36,9 +38,13 @@ impl ServerSubscribers {
         self.resources.lock().entry(resource.clone()).or_default().insert(session.clone())
     }
 
-    /// Returns `true` if a session is subscribed to a resource.
-    pub(crate) fn is_subscribed(&self, resource: &SubscribedResource) -> bool {
-        self.resources.lock().contains_key(resource)
+    /// Returns `true` if a client of either era is subscribed to a resource of a server.
+    pub(crate) fn is_subscribed(&self, server: &ServerId, uri: &str) -> bool {
+        let resources = self.resources.lock();
+        [Era::Session, Era::Stateless].into_iter().any(|era| {
+            let resource = SubscribedResource { server: server.clone(), uri: uri.to_owned(), era };
+            resources.contains_key(&resource)
+        })
     }
 
     /// Removes a subscription; returns `true` if it was the last one for the resource.

@@ -142,7 +142,7 @@ impl McpServer {
     ) -> Self {
         let handle = Arc::new(ServerHandle::new(settings, principals));
         let instances = Arc::new(InstanceRouter::new(Arc::clone(&handle), Arc::clone(&connector)));
-        let listing = LiveListing::new(&handle, Some(Arc::clone(&instances) as _));
+        let listing = LiveListing::published(&handle, Arc::clone(&instances) as _);
         let supervisor = ServerSupervisor::new(Arc::clone(&handle), Arc::clone(&connector), listing.clone());
         let shared = Arc::new(SharedServer {
             listing,

@@ -10,7 +10,7 @@ use crate::message::{RpcError, code};
 use pegboard_json::RawJson;
 
 /// The protocol era of a connection, a client or a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Era {
     /// Opens with `initialize` and keeps a session.
     Session,

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, FutureExt, try_join_all};
+use futures_util::future::{BoxFuture, FutureExt, ready, try_join_all};
 use parking_lot::Mutex;
 use pegboard_core::call::{CallHandle, CallResult};
 use pegboard_core::client::{
@@ -38,6 +38,8 @@ const MAX_PENDING_INPUTS: usize = 64;
 const ELICITATION_ID: &str = "elicitationId";
 /// Requests to clients that the protocol defines.
 const INPUT_METHODS: [&str; 3] = ["elicitation/create", "sampling/createMessage", "roots/list"];
+/// Time for which a question that the client cannot be asked is not refused, so that others of the same moment are asked.
+const REFUSAL_DELAY: Duration = Duration::from_millis(100);
 /// Time window in which input requests are batched.
 const BATCH_WINDOW: Duration = Duration::from_millis(20);
 
@@ -58,18 +60,24 @@ pub(crate) struct ClientBridge {
     events: Mutex<BridgeEvents>,
     /// Notified when a pending input is taken.
     has_space: Notify,
+    /// Notified when an input request is answered or given up.
+    answered: Notify,
 }
 
 /// Events of the running tool that its driver has not handled yet.
 #[derive(Default)]
 struct BridgeEvents {
-    /// Notices for the client, while it listens.
+    /// Notices for the client. Those of a suspended call wait for the next request of the client.
     notices: VecDeque<Notice>,
     is_listening: bool,
+    /// Number of notices that belong to the reply that is about to be sent.
+    n_final: usize,
     /// Task that a server has created for the call.
     server_task: Option<ServerTask>,
     /// Input requests for the next reply.
     inputs: VecDeque<PendingInput>,
+    /// Number of input requests that the client has yet to answer.
+    n_unanswered: usize,
     driver: Option<Waker>,
 }
 
@@ -157,6 +165,7 @@ impl ClientBridge {
             delivery,
             events: Mutex::default(),
             has_space: Notify::new(),
+            answered: Notify::new(),
         })
     }
 
@@ -176,7 +185,11 @@ impl ClientBridge {
             Poll::Pending
         });
         let step = match step.await {
-            DriverEvent::Finished(call_result) => CallStep::Finished(call_result),
+            // A task that ends at once is still one, as the client of its server expects.
+            DriverEvent::Finished(call_result) => match self.take_accepted_task() {
+                Some(task) => CallStep::Task(CallHandle::new(ready(*call_result)), task),
+                None => CallStep::Finished(call_result),
+            },
             DriverEvent::Task(task) => CallStep::Task(running, task),
             // Boxed like all that few calls need, so that the future of every other call stays small.
             DriverEvent::Input(input) => {
@@ -233,6 +246,14 @@ impl ClientBridge {
         Poll::Pending
     }
 
+    /// Takes the task that the server has created, if the client accepts tasks.
+    fn take_accepted_task(&self) -> Option<ServerTask> {
+        if self.task_mode != TaskMode::Accepted {
+            return None;
+        }
+        self.events.lock().server_task.take()
+    }
+
     /// Takes the refresher of the server's task, once there is one.
     fn poll_refresher(&self, context: &Context<'_>) -> Poll<TaskRefresher> {
         let mut events = self.events.lock();
@@ -243,9 +264,15 @@ impl ClientBridge {
         Poll::Pending
     }
 
-    /// Returns the next notice; `None` when the client has stopped listening and there are no more.
+    /// Returns the next notice; `None` when the client has stopped listening and has all that came before.
     fn poll_notice(&self, context: &Context<'_>) -> Poll<Option<Notice>> {
         let mut events = self.events.lock();
+        if !events.is_listening {
+            match events.n_final.checked_sub(1) {
+                Some(n_final) => events.n_final = n_final,
+                None => return Poll::Ready(None),
+            }
+        }
         match events.notices.pop_front() {
             Some(notice) => Poll::Ready(Some(notice)),
             None if !events.is_listening => Poll::Ready(None),
@@ -279,6 +306,20 @@ impl ClientBridge {
             all.push(input);
         }
         InputBatch::new(all)
+    }
+
+    /// Waits until the client has answered what it is asked at the moment. A server that is refused one of several
+    /// answers may end the call, and with it the others.
+    async fn inputs_answered(&self) {
+        time::sleep(REFUSAL_DELAY).await;
+        loop {
+            let mut answered = pin!(self.answered.notified());
+            answered.as_mut().enable();
+            if self.events.lock().n_unanswered == 0 {
+                return;
+            }
+            answered.await;
+        }
     }
 
     /// Queues input requests for the next reply.
@@ -348,7 +389,9 @@ impl ClientBridge {
     }
 
     fn set_listening(&self, is_listening: bool) {
-        self.events.lock().is_listening = is_listening;
+        let mut events = self.events.lock();
+        events.is_listening = is_listening;
+        events.n_final = events.notices.len();
     }
 
     /// Returns the capability that the client lacks to answer a question.
@@ -395,9 +438,7 @@ impl Client for ClientBridge {
         match notice {
             Notice::Task(task) => events.server_task = Some(task),
             // A slow client loses the notice.
-            notice if events.is_listening && events.notices.len() < MAX_NOTICES => {
-                events.notices.push_back(notice);
-            }
+            notice if events.notices.len() < MAX_NOTICES => events.notices.push_back(notice),
             _ => return,
         }
         events.wake();
@@ -448,6 +489,9 @@ impl Client for ClientBridge {
                 questions.values().find_map(|question| self.missing_capability_for(question))
             {
                 self.missing_capability.get_or_init(|| capability);
+                if self.needs_input_rounds() {
+                    self.inputs_answered().await;
+                }
                 return Err(AskError::Unsupported);
             }
             let questions = self.adapt_to_era(questions);
@@ -463,6 +507,7 @@ impl Client for ClientBridge {
                     if let Some(answers) = self.take_early_answers(&questions) {
                         return Ok(answers);
                     }
+                    let _unanswered = UnansweredInput::new(self);
                     let (sender, receiver) = oneshot::channel();
                     self.queue_input(PendingInput { questions, answers: sender }).await;
                     receiver.await.map_err(|_| AskError::Gone)
@@ -470,6 +515,23 @@ impl Client for ClientBridge {
             }
         }
         .boxed()
+    }
+}
+
+/// Counts an input request until it is answered or given up.
+struct UnansweredInput<'b>(&'b ClientBridge);
+
+impl<'b> UnansweredInput<'b> {
+    fn new(bridge: &'b ClientBridge) -> Self {
+        bridge.events.lock().n_unanswered += 1;
+        Self(bridge)
+    }
+}
+
+impl Drop for UnansweredInput<'_> {
+    fn drop(&mut self) {
+        self.0.events.lock().n_unanswered -= 1;
+        self.0.answered.notify_waiters();
     }
 }
 

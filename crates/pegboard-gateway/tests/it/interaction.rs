@@ -7,7 +7,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use pegboard_core::call::ValidCall;
 use pegboard_core::client::{InputRequest, InputRequests, Notice, ProgressUpdate};
 use pegboard_core::entry::ToolEntry;
-use pegboard_core::error::CallError;
+use pegboard_core::error::{CallError, ToolError};
 use pegboard_core::handler::Handler;
 use pegboard_core::output::Output;
 use pegboard_core::settings::RuntimeSettings;
@@ -88,6 +88,127 @@ impl Handler for AskingTool {
         }
         .boxed()
     }
+}
+
+/// Asks two things at once, and gives up as soon as it is refused one.
+struct ImpatientTool;
+
+impl Handler for ImpatientTool {
+    fn call<'a>(&'a self, call: &'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>> {
+        async move {
+            let client = call.context().client();
+            let ask = |method: &str, params: Value| {
+                let question = InputRequest { method: method.to_owned(), params: RawJson::from(params) };
+                client.ask(InputRequests::from([(method.to_owned(), question)]))
+            };
+            let sampling = ask("sampling/createMessage", json!({"messages": [], "maxTokens": 1}));
+            let elicitation = async {
+                // The second message of the server arrives a moment later.
+                time::sleep(Duration::from_millis(50)).await;
+                let schema = json!({"type": "object", "properties": {}});
+                ask("elicitation/create", json!({"message": "Who?", "requestedSchema": schema})).await
+            };
+            let refused = |error| CallError::Failed(ToolError::new(error));
+            futures_util::future::try_join(sampling, elicitation).await.map_err(refused)?;
+            Ok(text_output("both"))
+        }
+        .boxed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_question_does_not_keep_another_from_being_asked() {
+    let tool = ToolEntry::from_handler("impatient", "", Arc::new(ImpatientTool))
+        .with_input_schema(json!({"type": "object"}));
+    let runtime = Runtime::builder().toolbox("t", "").provide("s", mcp_server([tool])).start().await.unwrap();
+    let gateway = gateway(&runtime, json!({"expose": "flat"}));
+    let ask = async |client: &McpClient, retry: Value| {
+        let params = RawJson::from(json!({"name": "s__impatient", "arguments": {}}));
+        let params = retry
+            .as_object()
+            .unwrap()
+            .iter()
+            .fold(params, |params, (name, value)| params.with(name, &RawJson::from(value.clone())));
+        client.request("tools/call", Some(params), RequestOptions::default()).await.unwrap().response().await
+    };
+    let capabilities = json!({"elicitation": {}});
+    let (client, _) = connect_as(&gateway, None, Era::Stateless, "test", capabilities).await;
+    let asked = ask(&client, json!({})).await.unwrap().to_value();
+    assert_eq!(asked["resultType"], "input_required");
+    let names: Vec<&String> = asked["inputRequests"].as_object().unwrap().keys().collect();
+    assert_eq!(names, ["elicitation/create"]);
+    // The refusal follows the answer.
+    let answers = json!({"elicitation/create": {"action": "accept", "content": {}}});
+    let retry = json!({"inputResponses": answers, "requestState": asked["requestState"]});
+    let error = ask(&client, retry).await.unwrap_err().to_string();
+    assert!(error.contains("sampling"), "{error}");
+    // Without another question there is nothing to wait for.
+    let (client, _) = connect_as(&gateway, None, Era::Stateless, "test", json!({})).await;
+    assert!(ask(&client, json!({})).await.is_err());
+}
+
+/// Reports progress while its client is asked, and right after the answer.
+struct ReportingTool;
+
+impl Handler for ReportingTool {
+    fn call<'a>(&'a self, call: &'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>> {
+        async move {
+            let client = call.context().client();
+            let report = |done| {
+                client.notify(Notice::Progress(ProgressUpdate {
+                    done,
+                    total: None,
+                    message: None,
+                    params: None,
+                }));
+            };
+            report(1.0);
+            let schema = json!({"type": "object", "properties": {}});
+            let params = RawJson::from(json!({"message": "Who?", "requestedSchema": schema}));
+            let question = InputRequest { method: "elicitation/create".to_owned(), params };
+            let asking = client.ask(InputRequests::from([("who".to_owned(), question)]));
+            let reporting = async {
+                time::sleep(Duration::from_secs(1)).await;
+                report(2.0);
+            };
+            let (answers, ()) = tokio::join!(asking, reporting);
+            answers.unwrap();
+            report(3.0);
+            Ok(text_output("done"))
+        }
+        .boxed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn progress_of_a_suspended_call_follows_with_the_answers() {
+    let tool = ToolEntry::from_handler("reporter", "", Arc::new(ReportingTool))
+        .with_input_schema(json!({"type": "object"}));
+    let runtime = Runtime::builder().toolbox("t", "").provide("s", mcp_server([tool])).start().await.unwrap();
+    let gateway = gateway(&runtime, json!({"expose": "flat"}));
+    let (client, _) = connect_as(&gateway, None, Era::Stateless, "test", json!({"elicitation": {}})).await;
+    let call = async |params: Value| {
+        let options = RequestOptions { has_progress: true, ..RequestOptions::default() };
+        let sent = client.request("tools/call", Some(RawJson::from(params)), options).await;
+        let (mut pending, mut progress) = (sent.unwrap(), Vec::new());
+        loop {
+            match pending.next_event().await {
+                ResponseEvent::Notification(notice) => {
+                    progress.push(notice.params.unwrap().get("progress").unwrap().as_str().to_owned());
+                }
+                ResponseEvent::End(end) => return (progress, end.unwrap().to_value()),
+            }
+        }
+    };
+    let (progress, asked) = call(json!({"name": "s__reporter", "arguments": {}})).await;
+    assert_eq!((progress, &asked["resultType"]), (vec!["1".to_owned()], &json!("input_required")));
+    time::sleep(Duration::from_secs(2)).await;
+    let answers = json!({"who": {"action": "accept", "content": {}}});
+    let state = &asked["requestState"];
+    let retry =
+        json!({"name": "s__reporter", "arguments": {}, "inputResponses": answers, "requestState": state});
+    let (progress, result) = call(retry).await;
+    assert_eq!((progress.join(" "), text(&result)), ("2 3".to_owned(), "done".to_owned()));
 }
 
 /// Returns the sampling support of its client.

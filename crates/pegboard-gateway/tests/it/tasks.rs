@@ -37,6 +37,8 @@ enum TaskBehaviour {
     Fail,
     /// Asks for a name, twice.
     Ask,
+    /// Finishes before anything else happens.
+    Immediate,
     /// Never finishes.
     Endless,
     /// Finishes when the server is asked for the status a second time.
@@ -67,11 +69,10 @@ impl Handler for TaskTool {
             match self.behaviour {
                 TaskBehaviour::Slow => {
                     time::sleep(Duration::from_secs(30)).await;
-                    let message = Some("half".to_owned());
                     client.notify(Notice::Progress(ProgressUpdate {
                         done: 1.0,
                         total: None,
-                        message,
+                        message: Some("half".to_owned()),
                         params: None,
                     }));
                     time::sleep(Duration::from_secs(30)).await;
@@ -103,6 +104,7 @@ impl Handler for TaskTool {
                     }
                     Ok(text_output(&names.join(", ")))
                 }
+                TaskBehaviour::Immediate => Ok(text_output("done")),
                 TaskBehaviour::Endless => std::future::pending().await,
                 TaskBehaviour::Refreshed => {
                     status_requests.requested().await;
@@ -134,6 +136,7 @@ async fn start_gateway() -> (Runtime, Gateway, Arc<AtomicUsize>) {
         tool("refuse", TaskBehaviour::Refuse),
         tool("fail", TaskBehaviour::Fail),
         tool("ask", TaskBehaviour::Ask),
+        tool("immediate", TaskBehaviour::Immediate),
         tool("endless", TaskBehaviour::Endless),
         tool("refreshed", TaskBehaviour::Refreshed),
         crate::fixture::echo_tool("s", "plain"),
@@ -205,6 +208,19 @@ fn without_ids(mut task: Value) -> Value {
 fn error_of(answer: Result<Value, RpcError>) -> (i64, String) {
     let error = answer.unwrap_err();
     (error.code, error.message)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_ends_at_once_is_still_a_task() {
+    let (_runtime, gateway, _) = start_gateway().await;
+    let (client, _) = task_client(&gateway).await;
+    let id = start_task(&client, "s__immediate").await;
+    let task = wait_for_status(&client, &id, "completed").await;
+    assert_eq!(text(&task["result"]), "done");
+    // A client without task support gets the result.
+    let (client, _) = connect(&gateway, None, Era::Stateless).await;
+    let result = ask(&client, "tools/call", json!({"name": "s__immediate", "arguments": {}})).await.unwrap();
+    assert_eq!((&result["resultType"], text(&result)), (&json!("complete"), "done".to_owned()));
 }
 
 #[tokio::test(start_paused = true)]

@@ -22,6 +22,7 @@ use super::backoff::CIRCUIT_OPEN_THRESHOLD;
 use super::eras::ServerEras;
 use super::in_flight::InFlightCalls;
 use super::isolation::UserIsolation;
+use super::listing::PublishedListing;
 use super::subscriptions::ServerSubscriptions;
 use super::updates::ServerUpdates;
 use pegboard_core::settings::mcp::ResolvedMcpServer;
@@ -49,6 +50,8 @@ pub(super) struct ServerHandle {
     idle_limit: watch::Sender<Option<Duration>>,
     /// Subscriptions and log level, which outlive single requests.
     pub(super) subscriptions: ServerSubscriptions,
+    /// The published listing of the server, for further instances.
+    pub(super) published: PublishedListing,
     /// Publishes messages of the server that belong to no call.
     pub(super) updates: ServerUpdates,
     /// Stops the server for good.
@@ -222,6 +225,7 @@ impl ServerHandle {
         Self {
             principals,
             subscriptions: ServerSubscriptions::default(),
+            published: PublishedListing::default(),
             updates: ServerUpdates::new(&settings),
             process_info: Mutex::new(ProcessInfo {
                 transport: settings.target.transport(),
@@ -252,6 +256,8 @@ impl ServerHandle {
     pub(super) fn shared_in_era(&self, era: Era) -> Self {
         Self {
             updates: self.updates.clone(),
+            published: self.published.clone(),
+            subscriptions: self.subscriptions.for_instance(),
             eras: self.eras.for_instance(era),
             isolation: Arc::clone(&self.isolation),
             ..Self::new(self.settings.clone(), self.principals.clone())

@@ -62,6 +62,34 @@ struct InFlightState {
     input_tasks: InputTasks,
     /// The client that the connection belongs to, if it is the only one.
     client: Option<Arc<dyn ClientSession>>,
+    /// Requests to this client outside of calls.
+    client_requests: watch::Sender<ClientRequestCount>,
+}
+
+/// Number of requests to the client of a connection outside of calls.
+#[derive(Clone, Copy, Debug, Default)]
+struct ClientRequestCount {
+    n_received: usize,
+    n_pending: usize,
+}
+
+/// Counts a request to the client as pending, until dropped.
+struct PendingClientRequest<'c>(&'c watch::Sender<ClientRequestCount>);
+
+impl<'c> PendingClientRequest<'c> {
+    fn new(count: &'c watch::Sender<ClientRequestCount>) -> Self {
+        count.send_modify(|count| {
+            count.n_received += 1;
+            count.n_pending += 1;
+        });
+        Self(count)
+    }
+}
+
+impl Drop for PendingClientRequest<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| count.n_pending -= 1);
+    }
 }
 
 /// In-flight calls by a local key.
@@ -214,6 +242,7 @@ impl InFlightCalls {
             isolation: Arc::clone(&handle.isolation),
             server: handle.settings.name.clone(),
             client: handle.client.clone(),
+            client_requests: watch::Sender::default(),
             has_custom_methods: AtomicBool::new(false),
             input_tasks: InputTasks::default(),
         }))
@@ -379,6 +408,13 @@ impl InFlightCalls {
         None
     }
 
+    /// Waits until the client has answered what the server asked at its start; returns `true` if it asked anything.
+    pub(super) async fn start_requests_answered(&self) -> bool {
+        let mut count = self.0.client_requests.subscribe();
+        // The sender lives as long as `self`.
+        count.wait_for(|count| count.n_pending == 0).await.is_ok_and(|count| count.n_received > 0)
+    }
+
     /// Requests a liveness probe.
     pub(super) fn request_probe(&self) {
         self.0.probe_request.notify_one();
@@ -463,6 +499,7 @@ impl InFlightCalls {
             && related.is_none()
             && (is_roots || matches!(matched, CallMatch::None))
         {
+            let _pending = PendingClientRequest::new(&self.0.client_requests);
             let question = question_of(request);
             let method = question.method.clone();
             return answer_or_empty_roots(client.ask(question).await, &method);

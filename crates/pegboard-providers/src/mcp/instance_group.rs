@@ -1,6 +1,7 @@
 //! Instances of a server for the clients of one era: one that they share, and dedicated ones.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use super::SHUT_DOWN_TIMEOUT;
 use super::connect::Connector;
 use super::eras::wanted_era;
 use super::handle::{ServerHandle, ServerPhase};
-use super::listing::LiveListing;
+use super::listing::{FurtherInstance, LiveListing};
 use super::supervisor::ServerSupervisor;
 
 /// Maximum number of dedicated instances per server.
@@ -44,6 +45,8 @@ pub(super) struct InstanceGroup {
     pub(super) era: Era,
     pub(super) shared: Arc<Instance>,
     connector: Arc<dyn Connector>,
+    /// The failure to connect has been reported.
+    is_outage_reported: AtomicBool,
     session_key: ExtensionKey,
     /// The first principal that has called the shared instance without a session; others are in the table.
     first_principal: OnceLock<Owner>,
@@ -134,13 +137,28 @@ impl InstanceGroup {
     /// Creates the group of the same server for the clients of another era. Its shared instance starts on first use
     /// and stops with the group.
     pub(super) fn for_era(&self, era: Era) -> Self {
-        let (shared, connector) = self.spawn_instance(self.shared.handle.shared_in_era(era));
+        let handle = self.shared.handle.shared_in_era(era);
+        let (shared, connector) = self.spawn_instance(handle, FurtherInstance::Shared);
         Self::of(era, shared, connector)
     }
 
     fn of(era: Era, shared: Arc<Instance>, connector: Arc<dyn Connector>) -> Self {
         let (session_key, first_principal) = (ExtensionKey::new(), OnceLock::new());
-        Self { era, shared, connector, session_key, first_principal, table: Arc::default() }
+        let is_outage_reported = AtomicBool::new(false);
+        Self {
+            era,
+            shared,
+            connector,
+            is_outage_reported,
+            session_key,
+            first_principal,
+            table: Arc::default(),
+        }
+    }
+
+    /// Records that the failure to connect is reported; returns `true` the first time.
+    pub(super) fn report_outage(&self) -> bool {
+        !self.is_outage_reported.swap(true, Ordering::Relaxed)
     }
 
     /// Returns `true` if new users must not share an instance.
@@ -167,6 +185,16 @@ impl InstanceGroup {
         _forgotten = table.forget_unused();
         let new = self.assign(&mut table, Some(session), context)?;
         Ok(InstanceGuard::Assigned(Arc::clone(assigned.insert(new))))
+    }
+
+    /// Returns `true` if the session of a call has an instance of this group.
+    pub(super) fn has_assigned(&self, context: &CallContext) -> bool {
+        let session = context.tools.as_ref().and_then(|tools| tools.extensions());
+        session.is_some_and(|session| {
+            let assigned: Arc<SessionInstance> =
+                session.get_or_insert_with(&self.session_key, SessionInstance::default);
+            assigned.lock().is_some()
+        })
     }
 
     /// Returns the shared instance.
@@ -222,6 +250,14 @@ impl InstanceGroup {
         }
     }
 
+    /// Returns `true` if another principal has used the shared instance without a session, and so continues on it
+    /// with its next call.
+    fn is_kept_for_others(&self, table: &InstanceTable, owner: Option<&Owner>) -> bool {
+        let is_other = |known: &Owner| Some(known) != owner;
+        self.first_principal.get().is_some_and(is_other)
+            || table.principals.iter().any(|(known, used)| used.is_none() && is_other(known))
+    }
+
     fn assign_shared(&self, table: &InstanceTable) -> Arc<AssignedInstance> {
         let kind = AssignmentKind::Shared { _user: Arc::clone(&table.shared_users) };
         Arc::new(AssignedInstance { instance: Arc::clone(&self.shared), kind })
@@ -244,7 +280,8 @@ impl InstanceGroup {
         let is_free = || {
             let is_busy =
                 session.map_or_else(|| shared.is_busy(), |session| shared.is_busy_for_others(session));
-            Arc::strong_count(&table.shared_users) == 1 && !is_busy
+            let owner = context.tools.as_ref().and_then(|tools| tools.owner());
+            Arc::strong_count(&table.shared_users) == 1 && !is_busy && !self.is_kept_for_others(table, owner)
         };
         if !self.needs_isolation() || is_free() {
             return Ok(self.assign_shared(table));
@@ -288,16 +325,20 @@ impl InstanceGroup {
                 format!("MCP server '{name}' has reached the limit of {MAX_DEDICATED} dedicated instances");
             return Err(CallError::ServerUnavailable { reason });
         }
-        let (instance, _) = self.spawn_instance(handle);
+        let (instance, _) = self.spawn_instance(handle, FurtherInstance::Dedicated);
         table.dedicated.push(Arc::clone(&instance.handle));
         Ok(instance)
     }
 
     /// Creates an instance with its own supervisor, which ends with it.
-    fn spawn_instance(&self, handle: ServerHandle) -> (Arc<Instance>, Arc<dyn Connector>) {
+    fn spawn_instance(
+        &self,
+        handle: ServerHandle,
+        used: FurtherInstance,
+    ) -> (Arc<Instance>, Arc<dyn Connector>) {
         let handle = Arc::new(handle);
         let connector = self.connector.dedicated().unwrap_or_else(|| Arc::clone(&self.connector));
-        let listing = LiveListing::new(&handle, None);
+        let listing = LiveListing::further(&handle, used);
         let supervisor = ServerSupervisor::new(Arc::clone(&handle), Arc::clone(&connector), listing);
         // The task ends when the instance is dropped or shut down.
         tokio::spawn(supervisor.run());

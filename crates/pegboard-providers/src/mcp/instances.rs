@@ -10,7 +10,7 @@ use pegboard_core::call::{CallContext, ValidCall};
 use pegboard_core::error::CallError;
 use pegboard_core::handler::Handler;
 use pegboard_core::output::Output;
-use pegboard_core::provider::ProviderRequest;
+use pegboard_core::provider::{ProviderMethod, ProviderRequest};
 use pegboard_json::RawJson;
 use pegboard_wire::client::Era;
 
@@ -72,6 +72,10 @@ impl InstanceRouter {
     async fn group(&self, context: &CallContext) -> Result<GroupRef<'_>, CallError> {
         let wanted = wanted_era(context);
         match self.known_group(wanted) {
+            // A session that began on the primary connection, because no other could be made then, stays there.
+            Some(GroupRef::Other(_)) if self.primary.has_assigned(context) => {
+                Ok(GroupRef::Primary(&self.primary))
+            }
             Some(group) => Ok(group),
             // Boxed, so that the future of every other call stays small.
             None => Box::pin(self.find_group(wanted, context)).await,
@@ -106,9 +110,10 @@ impl InstanceRouter {
                 primary.until_overdue(context, primary.next_connection(&live)).await?;
                 continue;
             }
-            if let Some(group) = self.start_other(wanted, context).await? {
-                return Ok(GroupRef::Other(group));
-            }
+            return Ok(match self.start_other(wanted, context).await? {
+                Some(group) => GroupRef::Other(group),
+                None => GroupRef::Primary(&self.primary),
+            });
         }
         Ok(GroupRef::Primary(&self.primary))
     }
@@ -127,7 +132,8 @@ impl InstanceRouter {
         true
     }
 
-    /// Starts the connection in the other era. If the server has none, all clients use the primary connection.
+    /// Starts the connection in the other era. Without one, all clients use the primary connection: for good if the
+    /// server does not have the era, and otherwise until its supervisor, which tries again, has made the connection.
     async fn start_other(
         &self,
         wanted: Era,
@@ -139,22 +145,25 @@ impl InstanceRouter {
             Arc::clone(other.insert(current.unwrap_or_else(|| Arc::new(self.primary.for_era(wanted)))))
         };
         let handle = &group.shared.handle;
-        let problem = match handle.until_overdue(context, handle.ready()).await {
-            Ok(live) if live.client().era() == wanted => return Ok(Some(group)),
-            Ok(_) => None,
-            Err(error) if context.tools.as_ref().is_some_and(|tools| tools.is_overdue()) => {
-                return Err(error);
+        match handle.until_overdue(context, handle.ready()).await {
+            Ok(live) if live.client().era() == wanted => Ok(Some(group)),
+            Ok(_) => {
+                self.primary_handle().eras.set_lacks_other();
+                self.other.lock().take_if(|other| Arc::ptr_eq(other, &group));
+                Ok(None)
             }
-            Err(error) => Some(error),
-        };
-        let primary = self.primary_handle();
-        primary.eras.set_lacks_other();
-        let is_first = self.other.lock().take_if(|other| Arc::ptr_eq(other, &group)).is_some();
-        if let Some(problem) = problem.filter(|_| is_first) {
-            let server = &primary.settings.name;
-            tracing::warn!(%server, "Clients of both eras share one connection to an MCP server: {problem}");
+            Err(error) if context.tools.as_ref().is_some_and(|tools| tools.is_overdue()) => Err(error),
+            Err(problem) => {
+                if group.report_outage() {
+                    let server = &handle.settings.name;
+                    tracing::warn!(
+                        %server,
+                        "Clients of both eras share one connection to an MCP server until the other can be made: {problem}"
+                    );
+                }
+                Ok(None)
+            }
         }
-        Ok(None)
     }
 
     /// Executes a request that is not a tool call, on the instance of its session.
@@ -164,12 +173,24 @@ impl InstanceRouter {
         context: &CallContext,
     ) -> Result<RawJson, CallError> {
         let has_session = context.tools.as_ref().is_some_and(|tools| tools.extensions().is_some());
-        // A setting from a caller without a session applies to the instance that stays.
-        let is_shared = request.method.outlives_response() && !has_session;
-        let guard = if is_shared {
-            self.primary.shared_instance()
-        } else {
-            self.group(context).await?.route(context)?
+        let guard = match request.method {
+            // The level is for all clients with sessions, on every connection. A connection that is made later
+            // has it from the start.
+            ProviderMethod::SetLogLevel if !has_session => {
+                let other = self.other.lock().clone();
+                if let Some(other) = other {
+                    other.shared.handle.request(request, context).await?;
+                }
+                self.primary.shared_instance()
+            }
+            // A setting from a caller without a session applies to the instance of its era that stays.
+            ProviderMethod::Subscribe if !has_session => self.group(context).await?.shared_instance(),
+            // It starts no server.
+            ProviderMethod::Unsubscribe if !has_session => {
+                let group = self.known_group(wanted_era(context));
+                group.unwrap_or(GroupRef::Primary(&self.primary)).shared_instance()
+            }
+            _ => self.group(context).await?.route(context)?,
         };
         guard.handle().request(request, context).await
     }

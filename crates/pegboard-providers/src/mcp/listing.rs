@@ -1,9 +1,12 @@
 //! The listing of a server, kept current while it runs.
 
+use std::borrow::Borrow;
 use std::future::pending;
-use std::sync::Arc;
+use std::hash::{BuildHasher, Hasher};
+use std::sync::{Arc, LazyLock, OnceLock, Weak};
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use parking_lot::Mutex;
@@ -15,7 +18,7 @@ use pegboard_core::text::clipped;
 use pegboard_json::RawJson;
 use pegboard_wire::RequestError;
 use pegboard_wire::client::McpClient;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::{self, Instant};
 
 use super::MAX_REASON_BYTES;
@@ -39,14 +42,46 @@ pub(super) struct LiveListing(Arc<LiveListingInner>);
 
 struct LiveListingInner {
     server: ServerName,
-    /// Handler of the tools; `None` for a dedicated instance: calls come through the shared listing.
-    handler: Option<Arc<dyn Handler>>,
+    role: ListingRole,
+    /// Signals that another instance has reported a change, in the order of [`ListKind::ALL`].
+    outdated: [Notify; 4],
     subscriptions: ServerSubscriptions,
     isolation: Arc<UserIsolation>,
     offering: watch::Sender<Arc<ServerOffering>>,
     status: Mutex<ListingStatus>,
     /// Time limit for reading a list.
     read_timeout: Duration,
+}
+
+/// Role of an instance in the listing of its server.
+enum ListingRole {
+    /// The listing of the instance is the published one; the handler executes the calls of its tools.
+    Published(Arc<dyn Handler>),
+    /// Many sessions use the instance, so a list that changes there is published.
+    Shared(PublishedListing),
+    /// One user has the instance, and its lists may depend on what that user did. Only the fact that one has changed is
+    /// reported: the published list is read again.
+    Dedicated(PublishedListing),
+}
+
+/// Use of an instance other than the one with the published listing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FurtherInstance {
+    /// The clients of an era share it.
+    Shared,
+    /// One user has it.
+    Dedicated,
+}
+
+/// The published listing of a server, as its further instances refer to it. Clones share it.
+#[derive(Clone, Default)]
+pub(super) struct PublishedListing(Arc<OnceLock<Weak<LiveListingInner>>>);
+
+impl PublishedListing {
+    /// Returns the listing; `None` while the server is being created or dropped.
+    fn get(&self) -> Option<LiveListing> {
+        self.0.get()?.upgrade().map(LiveListing)
+    }
 }
 
 /// Status of the listing, from which its warnings are derived.
@@ -63,6 +98,8 @@ struct ListingStatus {
 
 #[derive(Default)]
 struct ListStatus {
+    /// Digest of the list as the instance itself has listed it last.
+    digest: Option<u64>,
     warnings: Vec<String>,
     /// Time to live, if the server declares one.
     ttl: Option<Duration>,
@@ -77,6 +114,12 @@ impl ListingStatus {
         offering.is_partial = !self.unread.1.is_empty();
     }
 
+    /// Records a list; returns `true` if the instance itself had listed another one before, or none.
+    fn record(&mut self, list: ListKind, digest: u64, warnings: Vec<String>, ttl: Option<Duration>) -> bool {
+        let recorded = ListStatus { digest: Some(digest), warnings, ttl, problem: None };
+        std::mem::replace(&mut self.lists[list as usize], recorded).digest != Some(digest)
+    }
+
     fn warnings(&self) -> Vec<String> {
         let lists = self.lists.iter().flat_map(|list| list.warnings.iter().chain(&list.problem));
         lists.cloned().chain(self.is_split.then(|| SPLIT_WARNING.to_owned())).collect()
@@ -84,13 +127,33 @@ impl ListingStatus {
 }
 
 impl LiveListing {
-    /// Creates an empty listing; `handler` executes the calls of its tools. Without one it has no tools.
-    pub(super) fn new(handle: &ServerHandle, handler: Option<Arc<dyn Handler>>) -> Self {
+    /// Creates the empty listing that is published; `handler` executes the calls of its tools.
+    pub(super) fn published(handle: &ServerHandle, handler: Arc<dyn Handler>) -> Self {
+        let listing = Self::new(handle, ListingRole::Published(handler));
+        // A server has one published listing.
+        let _ = handle.published.0.set(Arc::downgrade(&listing.0));
+        listing
+    }
+
+    /// Creates the listing of a further instance of a server.
+    pub(super) fn further(handle: &ServerHandle, used: FurtherInstance) -> Self {
+        let published = handle.published.clone();
+        Self::new(
+            handle,
+            match used {
+                FurtherInstance::Shared => ListingRole::Shared(published),
+                FurtherInstance::Dedicated => ListingRole::Dedicated(published),
+            },
+        )
+    }
+
+    fn new(handle: &ServerHandle, role: ListingRole) -> Self {
         let settings = &handle.settings;
         let offering = ServerOffering { fingerprint: settings.fingerprint(), ..ServerOffering::default() };
         Self(Arc::new(LiveListingInner {
             server: settings.name.clone(),
-            handler,
+            role,
+            outdated: std::array::from_fn(|_| Notify::new()),
             subscriptions: handle.subscriptions.clone(),
             isolation: Arc::clone(&handle.isolation),
             offering: watch::Sender::new(Arc::new(offering)),
@@ -104,9 +167,21 @@ impl LiveListing {
         self.0.offering.subscribe()
     }
 
-    /// Reads the list of tools.
+    /// Reads the list of tools. That of a dedicated instance has no entries.
     pub(super) async fn read_tools(&self, client: &McpClient) -> Result<FetchedList, RequestError> {
-        list::read_tools(client, self.0.handler.as_ref()).await
+        let handler = match &self.0.role {
+            ListingRole::Published(handler) => Some(Arc::clone(handler)),
+            ListingRole::Shared(published) => published.get().and_then(|listing| listing.handler()),
+            ListingRole::Dedicated(_) => None,
+        };
+        list::read_tools(client, handler.as_ref()).await
+    }
+
+    fn handler(&self) -> Option<Arc<dyn Handler>> {
+        match &self.0.role {
+            ListingRole::Published(handler) => Some(Arc::clone(handler)),
+            ListingRole::Shared(_) | ListingRole::Dedicated(_) => None,
+        }
     }
 
     /// Keeps the listing current. Never completes.
@@ -164,8 +239,21 @@ impl LiveListing {
             }
         };
         tokio::select! {
-            () = live.in_flight().list_changed(list) => {}
+            () = live.in_flight().list_changed(list) => self.report_change(list),
+            () = self.0.outdated[list as usize].notified() => {}
             () = expired => {}
+        }
+    }
+
+    /// Has the published list read again, if a further instance reports a change: it may have the same cause.
+    fn report_change(&self, list: ListKind) {
+        match &self.0.role {
+            ListingRole::Published(_) => {}
+            ListingRole::Shared(published) | ListingRole::Dedicated(published) => {
+                if let Some(published) = published.get() {
+                    published.0.outdated[list as usize].notify_one();
+                }
+            }
         }
     }
 
@@ -173,17 +261,22 @@ impl LiveListing {
     async fn refresh(&self, live: &LiveConnection, list: ListKind) -> Result<bool, RequestError> {
         if list == ListKind::Tools {
             let fetched = self.read_tools(live.client()).await?;
-            let is_changed = !are_same_tools(&fetched.items, &self.0.offering.borrow().tools);
-            self.publish_tools(live, fetched);
-            return Ok(is_changed);
+            return Ok(self.publish_tools(live, fetched));
         }
         let FetchedList { items, warnings, ttl } = list::read(live.client(), list).await?;
+        let digest = digest(items.iter());
+        if let Some(publication) = self.publication_of_further(list, digest) {
+            if let Some(published) = publication.listing {
+                published.replace_items(live, list, items);
+            }
+            return Ok(publication.is_changed);
+        }
         let mut is_changed = false;
         self.modify(|offering, status| {
-            status.lists[list as usize] = ListStatus { warnings, ttl, problem: None };
+            is_changed = status.record(list, digest, warnings, ttl);
             status.mark_read(list, offering);
-            if let Some(old) = raw_items(offering, list) {
-                is_changed = *old != items;
+            // What another instance has published since stays.
+            if let Some(old) = raw_items(offering, list).filter(|_| is_changed) {
                 *old = items;
             }
             offering.instructions = instructions_for(live, offering);
@@ -191,17 +284,51 @@ impl LiveListing {
         Ok(is_changed)
     }
 
-    /// Publishes the tools that the server listed, in place of the snapshot.
-    pub(super) fn publish_tools(&self, live: &LiveConnection, fetched: FetchedList) {
+    /// Records a list of a further instance; `None` if this is the published listing.
+    fn publication_of_further(&self, list: ListKind, digest: u64) -> Option<FurtherPublication> {
+        let published = match &self.0.role {
+            ListingRole::Published(_) => return None,
+            ListingRole::Shared(published) => Some(published),
+            ListingRole::Dedicated(_) => None,
+        };
+        let status = &mut self.0.status.lock().lists[list as usize];
+        let before = status.digest.replace(digest);
+        let is_changed = before != Some(digest);
+        // The first list is no change: another instance has published the same, or what it has instead.
+        let published = published.filter(|_| before.is_some() && is_changed);
+        Some(FurtherPublication { is_changed, listing: published.and_then(PublishedListing::get) })
+    }
+
+    /// Publishes a list that has changed in another instance.
+    fn replace_items(&self, live: &LiveConnection, list: ListKind, items: Vec<RawJson>) {
+        self.modify(|offering, _| {
+            if let Some(old) = raw_items(offering, list) {
+                *old = items;
+            }
+            offering.instructions = instructions_for(live, offering);
+        });
+    }
+
+    /// Publishes the tools that the server listed, in place of the snapshot; returns `true` if they have changed.
+    pub(super) fn publish_tools(&self, live: &LiveConnection, fetched: FetchedList) -> bool {
         let client = live.client();
+        let FetchedList { items, warnings, ttl } = fetched;
+        let digest = digest(items.iter().map(|tool| tool.definition()));
+        if let Some(publication) = self.publication_of_further(ListKind::Tools, digest) {
+            if let Some(published) = publication.listing {
+                published.modify(|offering, _| offering.tools = items);
+            }
+            return publication.is_changed;
+        }
+        let mut is_changed = false;
         self.modify(|offering, status| {
             status.is_fresh = true;
             status.is_split = self.0.isolation.is_split();
-            status.lists[ListKind::Tools as usize] =
-                ListStatus { warnings: fetched.warnings, ttl: fetched.ttl, problem: None };
-            // Unchanged tools keep their entries, and what was learnt about them.
-            if !are_same_tools(&fetched.items, &offering.tools) {
-                offering.tools = fetched.items;
+            is_changed = status.record(ListKind::Tools, digest, warnings, ttl);
+            // Unchanged tools keep their entries, and what was learnt about them; what another instance has published
+            // since stays.
+            if is_changed && !are_same_tools(&items, &offering.tools) {
+                offering.tools = items;
             }
             for list in ListKind::ALL.into_iter().filter(|list| !list.is_offered_by(client)) {
                 if let Some(items) = raw_items(offering, list) {
@@ -222,6 +349,7 @@ impl LiveListing {
             offering.instructions = instructions_for(live, offering);
             offering.is_stale = false;
         });
+        is_changed
     }
 
     /// Publishes a snapshot of an earlier listing, unless the server has been listed already.
@@ -241,7 +369,7 @@ impl LiveListing {
 
     /// Adds a warning once users have separate instances. Only the published listing shows it.
     async fn warn_of_split(&self) {
-        if self.0.handler.is_none() {
+        if self.handler().is_none() {
             return pending().await;
         }
         loop {
@@ -265,6 +393,25 @@ impl LiveListing {
             is_changed
         });
     }
+}
+
+/// A list that a further instance has read.
+struct FurtherPublication {
+    is_changed: bool,
+    /// The listing to publish it in, if it is to be published.
+    listing: Option<LiveListing>,
+}
+
+/// Returns a digest of a list, to recognize the same one.
+fn digest(items: impl Iterator<Item = impl Borrow<RawJson>>) -> u64 {
+    static STATE: LazyLock<RandomState> = LazyLock::new(RandomState::default);
+    let mut hasher = STATE.build_hasher();
+    for item in items {
+        let bytes = item.borrow().as_bytes();
+        hasher.write_usize(bytes.len());
+        hasher.write(bytes);
+    }
+    hasher.finish()
 }
 
 /// Returns the items of a list that are kept as raw JSON; `None` for tools.

@@ -30,6 +30,12 @@ pub(super) struct SubscriptionSet {
 }
 
 impl ServerSubscriptions {
+    /// Returns the initial state of a further instance: the same log level, and no resources.
+    pub(super) fn for_instance(&self) -> Self {
+        let log_level = self.0.borrow().log_level;
+        Self(Arc::new(watch::Sender::new(SubscriptionSet { log_level, ..SubscriptionSet::default() })))
+    }
+
     /// Returns a receiver of the current subscriptions and every change.
     pub(super) fn watch_changes(&self) -> watch::Receiver<SubscriptionSet> {
         self.0.subscribe()

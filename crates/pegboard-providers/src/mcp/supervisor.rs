@@ -39,6 +39,10 @@ const BACKEND_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 const EXIT_REASON_TIMEOUT: Duration = Duration::from_millis(500);
 /// Time limit for responses that are still in transit after the backend has exited.
 const FINAL_RESPONSE_TIMEOUT: Duration = Duration::from_millis(250);
+/// Time limit for the answers of a client to what its server asks at the start.
+const START_REQUESTS_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time for a server to use these answers, before the first call.
+const START_ANSWERS_GRACE: Duration = Duration::from_millis(50);
 /// Minimum delay before another login attempt.
 const MIN_LOGIN_RETRY_DELAY: Duration = Duration::from_secs(1);
 
@@ -137,6 +141,9 @@ impl ServerSupervisor {
                 return Err(error);
             }
         };
+        if self.handle.client.is_some() {
+            settle_start_requests(&in_flight).await;
+        }
         self.backoff.record_start();
         self.record_era(client.era());
         self.n_started += 1;
@@ -389,6 +396,14 @@ fn list_error(failure: RequestError) -> ConnectorError {
                 fix: "Check the server's log.".to_owned(),
             }
         }
+    }
+}
+
+/// Waits, in bounded time, until the server of one client knows what it asked for at the start: its first call may depend on
+/// the roots of the client.
+async fn settle_start_requests(in_flight: &InFlightCalls) {
+    if let Ok(true) = time::timeout(START_REQUESTS_TIMEOUT, in_flight.start_requests_answered()).await {
+        time::sleep(START_ANSWERS_GRACE).await;
     }
 }
 

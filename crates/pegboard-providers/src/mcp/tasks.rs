@@ -158,6 +158,8 @@ struct PollState {
     n_messages: u32,
     /// Number of consecutive failed polls.
     n_failed: usize,
+    /// Number of failed requests for the result. Polls that succeed in between do not reset it.
+    n_failed_results: usize,
     /// Time until the next poll.
     delay: Duration,
     /// Stream of status notifications, once it was opened.
@@ -225,7 +227,8 @@ impl TaskDriver<'_> {
                         if let RequestError::Rpc(_) = failure {
                             cancel.disarm();
                         }
-                        self.tolerate(failure, &mut state)?;
+                        self.tolerate(failure, &mut state.n_failed_results)?;
+                        self.wait_to_poll(poll_interval, &mut state, &mut status_requests).await;
                     }
                     Ok(result) => {
                         cancel.disarm();
@@ -278,7 +281,7 @@ impl TaskDriver<'_> {
                     state.n_failed = 0;
                     return Ok(task);
                 }
-                Err(failure) => self.tolerate(failure, state)?,
+                Err(failure) => self.tolerate(failure, &mut state.n_failed)?,
             }
             self.wait_to_poll(poll_interval, state, status_requests).await;
         }
@@ -303,10 +306,10 @@ impl TaskDriver<'_> {
         }
     }
 
-    /// Accepts a failed poll, unless there were too many or the server returned an error.
-    fn tolerate(&self, failure: RequestError, state: &mut PollState) -> Result<(), AttemptError> {
-        state.n_failed += 1;
-        let must_give_up = self.live.client().connection().is_closed() || state.n_failed >= MAX_POLL_FAILURES;
+    /// Accepts and counts a failed request, unless there were too many or the server returned an error.
+    fn tolerate(&self, failure: RequestError, n_failed: &mut usize) -> Result<(), AttemptError> {
+        *n_failed += 1;
+        let must_give_up = self.live.client().connection().is_closed() || *n_failed >= MAX_POLL_FAILURES;
         match failure {
             RequestError::Transport(
                 TransportError::Failed { .. } | TransportError::Unreachable { .. } | TransportError::Closed,

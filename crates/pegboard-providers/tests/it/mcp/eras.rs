@@ -3,15 +3,20 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use pegboard_core::call::{Call, CallContext, CallResult, Invoker};
 use pegboard_core::id::ServerName;
-use pegboard_core::provider::{Provider, ServerState};
+use pegboard_core::provider::{Provider, ProviderMethod, ProviderRequest, ProviderUpdate, ServerOffering};
 use pegboard_core::settings::mcp::{EraChoice, McpTarget, ResolvedMcpServer};
+use pegboard_json::RawJson;
 use pegboard_providers::mcp::McpServer;
+use pegboard_runtime::{Caller, CallerOptions, Runtime};
 use pegboard_wire::client::Era;
+use pegboard_wire::server::ServiceChange;
 use serde_json::json;
 
 use crate::mcp::scripted::{
-    self, ScriptedServer, ScriptedStart, TestClient, outcome_text, tool_names, wait_for_state,
+    self, ScriptedReply, ScriptedServer, ScriptedStart, TestClient, outcome_text, settle, tool_names,
+    wait_until,
 };
 
 /// Returns a provider that negotiates the era.
@@ -127,22 +132,132 @@ async fn the_era_can_be_set() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn clients_share_a_connection_if_no_other_can_be_made() {
+async fn clients_share_a_connection_until_the_other_can_be_made() {
     let scripted = ScriptedServer::dual_era();
     let server = open(&scripted).await;
     let (ann, bob) = clients();
     assert_eq!(call(&server, "era", &bob).await, "Stateless");
-    scripted.next_starts([ScriptedStart::Refuse]);
+    scripted.next_starts([ScriptedStart::Refuse, ScriptedStart::Refuse]);
     for client in [&ann, &bob, &ann] {
         assert_eq!(call(&server, "era", client).await, "Stateless");
     }
-    assert_eq!((scripted.n_started(), scripted.n_running()), (2, 1));
-    // A server that was lost may be another one now.
-    scripted.next_starts([ScriptedStart::Refuse]);
-    scripted.disconnect();
+    assert_eq!((scripted.n_started(), scripted.n_running()), (2, 1), "no call waits for the backoff");
+    // The supervisor of the other connection tries again.
     scripted.wait_for_starts(4).await;
-    wait_for_state(&server, &ServerState::Ready).await;
+    scripted.wait_for_running(2).await;
+    settle().await;
     assert_eq!(call(&server, "era", &ann).await, "Session");
+    assert_eq!(call(&server, "era", &bob).await, "Stateless");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_stays_on_the_connection_that_it_began_with() {
+    let scripted = ScriptedServer::dual_era();
+    let server = Arc::new(open(&scripted).await);
+    let runtime = Runtime::builder().provide("scripted", Arc::clone(&server)).start().await.unwrap();
+    let (early, late) = (runtime.caller(CallerOptions::default()), runtime.caller(CallerOptions::default()));
+    let (ann, bob) = clients();
+    assert_eq!(call(&*server, "era", &bob).await, "Stateless");
+    scripted.next_starts([ScriptedStart::Refuse]);
+    let era_of = |caller: &Caller, client: &Arc<TestClient>| {
+        caller.start(Call { context: client.context(), ..Call::new("scripted__era", json!({})) })
+    };
+    let text = |ended: CallResult| ended.result.unwrap().text().into_owned();
+    assert_eq!(text(era_of(&early, &ann).await), "Stateless");
+    scripted.wait_for_starts(3).await;
+    scripted.wait_for_running(2).await;
+    settle().await;
+    assert_eq!(text(era_of(&late, &ann).await), "Session");
+    assert_eq!(text(era_of(&early, &ann).await), "Stateless");
+}
+
+/// Returns a server of both eras with resources, and the provider after clients of both have used it.
+async fn open_in_both_eras() -> (ScriptedServer, McpServer) {
+    let scripted = ScriptedServer::dual_era();
+    scripted.add_capability("resources", json!({"subscribe": true}));
+    for method in ["resources/subscribe", "resources/unsubscribe"] {
+        scripted.respond_to(method, ScriptedReply::json(&json!({})));
+    }
+    let server = open(&scripted).await;
+    let (ann, bob) = clients();
+    assert_eq!(call(&server, "process", &ann).await, "2");
+    assert_eq!(call(&server, "process", &bob).await, "3");
+    (scripted, server)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_changes_in_either_process_is_published() {
+    let (scripted, server) = open_in_both_eras().await;
+    let own_tools = |extra: &str| {
+        let names = ["era", "process", "insist", extra];
+        names.map(|name| json!({"name": name, "inputSchema": {"type": "object"}}))
+    };
+    let names = |offering: &ServerOffering| tool_names(offering).last().cloned().unwrap();
+    // Each process has its own list: the last one that has changed is shown.
+    for (process, extra) in [(3, "stateless"), (2, "session"), (3, "stateless again")] {
+        scripted.set_process_tools(process, &json!({"tools": own_tools(extra)}));
+        scripted.notify_process(process, ServiceChange::Tools);
+        wait_until(server.offering(), |offering| names(offering) == extra).await;
+    }
+    // A change that only the other process reports is found in the first one, too.
+    scripted.set_process_tools(2, &json!({"tools": own_tools("both")}));
+    scripted.notify_process(3, ServiceChange::Tools);
+    wait_until(server.offering(), |offering| names(offering) == "both").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_in_a_dedicated_instance_has_the_published_list_read_again() {
+    let scripted = ScriptedServer::dual_era();
+    let server = provider(&scripted, |settings| settings.is_shared = false);
+    server.open().await.unwrap();
+    let runtime = Runtime::builder().provide("scripted", server).start().await.unwrap();
+    let (ann, _) = clients();
+    let caller = runtime.caller(CallerOptions::default());
+    let first_call =
+        caller.start(Call { context: ann.context(), ..Call::new("scripted__process", json!({})) }).await;
+    assert_eq!(first_call.result.unwrap().text(), "2");
+    let tools = |name: &str| json!({"tools": [{"name": name, "inputSchema": {"type": "object"}}]});
+    scripted.set_process_tools(2, &tools("private"));
+    scripted.set_process_tools(1, &tools("public"));
+    scripted.notify_process(2, ServiceChange::Tools);
+    let published = |_: &u64| {
+        let snapshot = runtime.catalogue();
+        let (listing, _) = snapshot.listings().next().unwrap();
+        tool_names(&listing.offer) == ["public"]
+    };
+    wait_until(runtime.catalogue_changes(), published).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resource_is_subscribed_in_the_era_of_the_client() {
+    let (scripted, server) = open_in_both_eras().await;
+    let (ann, bob) = clients();
+    let subscribe = |uri: &str| ProviderRequest {
+        method: ProviderMethod::Subscribe,
+        params: RawJson::from(json!({"uri": uri})),
+    };
+    server.request(&subscribe("x:ann"), &ann.context()).await.unwrap();
+    server.request(&subscribe("x:bob"), &bob.context()).await.unwrap();
+    server.request(&subscribe("x:nobody"), &CallContext::default()).await.unwrap();
+    let sent = |method: &str| -> Vec<String> {
+        let requests = scripted.requests.lock().unwrap();
+        let found = requests.iter().filter(|(sent, _)| sent == method);
+        found.map(|(_, params)| params.without("_meta").as_str().to_owned()).collect()
+    };
+    assert_eq!(sent("resources/subscribe"), [r#"{"uri":"x:ann"}"#]);
+    let mut updates = server.updates();
+    for (process, uri) in [(2, "x:ann"), (3, "x:bob"), (3, "x:nobody"), (2, "x:bob")] {
+        scripted.notify_process(process, ServiceChange::Resource { uri: uri.to_owned(), params: None });
+        settle().await;
+    }
+    let mut uris = Vec::new();
+    while let Ok(ProviderUpdate::Resource(params)) = updates.try_recv() {
+        uris.push(params.get("uri").unwrap().text().unwrap().into_owned());
+    }
+    assert_eq!(uris, ["x:ann", "x:bob", "x:nobody"]);
+    let unsubscribe = ProviderRequest { method: ProviderMethod::Unsubscribe, ..subscribe("x:ann") };
+    server.request(&unsubscribe, &ann.context()).await.unwrap();
+    assert_eq!(sent("resources/unsubscribe"), [r#"{"uri":"x:ann"}"#]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -73,6 +73,12 @@ pub(crate) struct ScriptState {
     replies: Mutex<HashMap<String, ScriptedReply>>,
     /// Recorded requests other than tool calls, with their parameters.
     pub(crate) requests: Mutex<Vec<(String, RawJson)>>,
+    /// Roots of the client, which every process requests when it is listed, if it is to.
+    pub(crate) listed_roots: Mutex<Option<String>>,
+    /// Changes of single processes, by number.
+    process_changes: Mutex<HashMap<usize, broadcast::Sender<ServiceChange>>>,
+    /// Lists of tools of single processes, by number.
+    process_tools: Mutex<HashMap<usize, RawJson>>,
     /// Pages of the tool list, as they are sent.
     pages: Mutex<Vec<String>>,
     pub(crate) n_list_requests: AtomicUsize,
@@ -108,6 +114,9 @@ impl ScriptedServer {
             capabilities: Mutex::new(json!({"tools": {"listChanged": true}})),
             replies: Mutex::default(),
             requests: Mutex::default(),
+            listed_roots: Mutex::default(),
+            process_changes: Mutex::default(),
+            process_tools: Mutex::default(),
             pages: Mutex::default(),
             n_list_requests: AtomicUsize::new(0),
             calls: Mutex::default(),
@@ -143,6 +152,21 @@ impl ScriptedServer {
     /// Notifies clients of a change.
     pub(crate) fn notify_change(&self, change: ServiceChange) {
         self.changes.send(change).unwrap();
+    }
+
+    /// Notifies the clients of one process of a change.
+    pub(crate) fn notify_process(&self, number: usize, change: ServiceChange) {
+        self.process_changes(number).send(change).unwrap();
+    }
+
+    fn process_changes(&self, number: usize) -> broadcast::Sender<ServiceChange> {
+        let mut changes = self.process_changes.lock().unwrap();
+        changes.entry(number).or_insert_with(|| broadcast::Sender::new(64)).clone()
+    }
+
+    /// Sets the list of tools of one process.
+    pub(crate) fn set_process_tools(&self, number: usize, page: &Value) {
+        self.process_tools.lock().unwrap().insert(number, RawJson::from(page.clone()));
     }
 
     /// Declares a capability.
@@ -356,7 +380,11 @@ impl McpService for ScriptedProcess {
             let text = RawJson::from(json!({"content": [{"type": "text", "text": self.number.to_string()}]}));
             return std::future::ready(Ok(text.into())).boxed();
         }
-        self.scripted.call(request)
+        let own_tools = self.scripted.process_tools.lock().unwrap().get(&self.number).cloned();
+        match own_tools.filter(|_| &*request.method == "tools/list") {
+            Some(tools) => std::future::ready(Ok(tools.into())).boxed(),
+            None => self.scripted.call(request),
+        }
     }
 
     fn on_notification(&self, _session: &ClientSessionId, notification: Notification) {
@@ -364,6 +392,9 @@ impl McpService for ScriptedProcess {
     }
 
     fn changes(&self) -> Option<broadcast::Receiver<ServiceChange>> {
+        if self.era.is_some() {
+            return Some(self.scripted.process_changes(self.number).subscribe());
+        }
         self.scripted.changes()
     }
 }
@@ -381,7 +412,10 @@ impl McpService for ScriptedServer {
         let scripted = self.clone();
         async move {
             match &*request.method {
-                "tools/list" => scripted.page(&request.params),
+                "tools/list" => {
+                    scripted.request_roots(&request.peer);
+                    scripted.page(&request.params)
+                }
                 "tools/call" => scripted.call_tool(request).await,
                 "prompts/get"
                     if request.params.get("name").is_some_and(|name| name.as_str() == "\"ask\"") =>
@@ -400,6 +434,21 @@ impl McpService for ScriptedServer {
 }
 
 impl ScriptedServer {
+    /// Requests the roots of the client, as some servers do after the handshake.
+    fn request_roots(&self, peer: &Peer) {
+        if self.listed_roots.lock().unwrap().is_some() {
+            let (scripted, peer) = (self.clone(), peer.clone());
+            let mut requesting = Box::pin(async move {
+                if let Ok(roots) = peer.request("roots/list", None).await {
+                    *scripted.listed_roots.lock().unwrap() = Some(roots.as_str().to_owned());
+                }
+            });
+            // It is sent before the list, and answered at any time.
+            let _ = (&mut requesting).now_or_never();
+            tokio::spawn(requesting);
+        }
+    }
+
     fn page(&self, params: &RawJson) -> Result<ServiceReply, RpcError> {
         self.n_list_requests.fetch_add(1, Ordering::SeqCst);
         let number =
@@ -495,6 +544,7 @@ impl ScriptedServer {
             "elsewhere" => text("welcome back"),
             // The arguments are the task that the server creates.
             "task" => Ok(request.params.get("arguments").unwrap().into()),
+            "known_roots" => text(&self.listed_roots.lock().unwrap().clone().unwrap_or_default()),
             "era" => text(&format!("{:?}", request.revision.era())),
             // Asks in mid-call, which needs a session.
             "insist" => {
@@ -628,6 +678,8 @@ impl Client for TestClient {
 #[derive(Default)]
 pub(crate) struct RootedSession {
     pub(crate) roots_changes: watch::Sender<u64>,
+    /// Time that the client takes for an answer.
+    pub(crate) delay: Duration,
 }
 
 impl ClientSession for RootedSession {
@@ -638,7 +690,11 @@ impl ClientSession for RootedSession {
     fn ask(&self, request: InputRequest) -> BoxFuture<'_, Result<RawJson, AskError>> {
         let roots = RawJson::from(json!({"roots": [{"uri": "file:///home/ann"}]}));
         let answer = if request.method == "roots/list" { Ok(roots) } else { Err(AskError::Unsupported) };
-        std::future::ready(answer).boxed()
+        async move {
+            time::sleep(self.delay).await;
+            answer
+        }
+        .boxed()
     }
 
     fn roots_changes(&self) -> watch::Receiver<u64> {

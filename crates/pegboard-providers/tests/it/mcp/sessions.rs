@@ -236,6 +236,20 @@ async fn a_principal_without_a_session_keeps_its_instance_after_a_question() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_new_user_does_not_get_the_instance_of_an_idle_principal() {
+    let scripted = ScriptedServer::with_processes();
+    let runtime = runtime(&scripted, |_| {}).await;
+    let client = TestClient::named("Ann");
+    // Ann calls before the server needs isolation, and has no call in flight afterwards.
+    assert_eq!(call(&runtime.caller(stateless("ann")), "ask", &client).await, "Hello, Ann!");
+    let session = CallerOptions { owner: stateless("carl").owner, ..CallerOptions::default() };
+    for options in [stateless("bob"), session] {
+        assert_ne!(call(&runtime.caller(options), "process", &client).await, "1");
+    }
+    assert_eq!(call(&runtime.caller(stateless("ann")), "process", &client).await, "1");
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_instance_of_one_client_has_its_capabilities_and_roots() {
     const ROOTS: &str = r#"{"roots":[{"uri":"file:///home/ann"}]}"#;
     const CHANGED: &str = "notifications/roots/list_changed";
@@ -288,4 +302,16 @@ fn stateless(principal: &str) -> CallerOptions {
 /// Calls a tool for a client without a session, and returns the outcome as text.
 async fn call_text_as(server: &dyn Provider, tool: &str, client: &Arc<TestClient>) -> String {
     outcome_text(&scripted::call(server, tool, json!({}), client.context()).await)
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_call_of_a_session_finds_the_roots_that_its_server_asked_for() {
+    let scripted = ScriptedServer::new();
+    scripted.set_tools(&["known_roots"]);
+    *scripted.listed_roots.lock().unwrap() = Some("unknown".to_owned());
+    let runtime = runtime(&scripted, |settings| settings.is_shared = false).await;
+    let session = RootedSession { delay: Duration::from_secs(1), ..RootedSession::default() };
+    let client = TestClient { has_session: true, session: Some(Arc::new(session)), ..TestClient::default() };
+    let roots = call(&runtime.caller(CallerOptions::default()), "known_roots", &Arc::new(client)).await;
+    assert_eq!(roots, r#"{"roots":[{"uri":"file:///home/ann"}]}"#);
 }
