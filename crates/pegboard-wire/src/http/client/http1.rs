@@ -131,8 +131,8 @@ impl Http1Connection {
 
     /// Sends a request and reads the head of its response.
     pub(super) async fn exchange(&mut self, request: &RequestBytes) -> Result<ResponseHead, ExchangeError> {
-        let mut n_written = 0;
-        poll_fn(|context| self.poll_exchange(request, &mut n_written, context))
+        let (mut n_written, mut n_interim) = (0, 0);
+        poll_fn(|context| self.poll_exchange(request, &mut n_written, &mut n_interim, context))
             .await
             .map_err(|error| ExchangeError { error, is_unsent: n_written == 0 })
     }
@@ -141,6 +141,7 @@ impl Http1Connection {
         &mut self,
         request: &RequestBytes,
         n_written: &mut usize,
+        n_interim: &mut usize,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<ResponseHead>> {
         while *n_written < request.len() {
@@ -153,7 +154,7 @@ impl Http1Connection {
             }
         }
         loop {
-            if let Some(mut head) = ResponseHead::take(&mut self.input)? {
+            if let Some(mut head) = ResponseHead::take(&mut self.input, n_interim)? {
                 head.is_last |= *n_written < request.len();
                 return Poll::Ready(Ok(head));
             }

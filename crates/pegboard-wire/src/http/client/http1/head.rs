@@ -31,12 +31,10 @@ pub(crate) struct ResponseHead {
 }
 
 impl ResponseHead {
-    /// Removes a head from the input; `None` if it is not complete.
-    pub(super) fn take(input: &mut BytesMut) -> io::Result<Option<Self>> {
-        for _ in 0..MAX_INTERIM {
-            if input.is_empty() {
-                return Ok(None);
-            }
+    /// Removes a head from the input; `None` if it is not complete. `n_interim` counts the interim responses to the
+    /// request so far.
+    pub(super) fn take(input: &mut BytesMut, n_interim: &mut usize) -> io::Result<Option<Self>> {
+        while !input.is_empty() {
             let Some((fields, n_bytes)) = HeadFields::parse(input)? else { return Ok(None) };
             let text = input.split_to(n_bytes);
             if fields.status == StatusCode::SWITCHING_PROTOCOLS {
@@ -51,8 +49,12 @@ impl ResponseHead {
                     body,
                 }));
             }
+            *n_interim += 1;
+            if *n_interim > MAX_INTERIM {
+                return Err(invalid("the server sent too many interim responses"));
+            }
         }
-        Err(invalid("the server sent too many interim responses"))
+        Ok(None)
     }
 
     /// Returns the values of a header. `name` is in lower case.
