@@ -8,11 +8,12 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::connection::cancel_notification;
+use crate::message::outline::OversizedMessage;
 use crate::message::{InvalidMessage, RpcError, code};
 use crate::transport::{
     CancelRequest, IncomingEvent, InputLimits, MalformedPolicy, OutgoingMessage, TransportEnd,
-    TransportError, TransportEvent, TransportHandle, channels, drain_cancels, input_events,
-    oversized_response,
+    TransportError, TransportEvent, TransportHandle, channels, drain_cancels, input_events, too_large,
+    unreadable_responses,
 };
 
 mod endable_input;
@@ -55,9 +56,10 @@ async fn read(
     limits: InputLimits,
 ) {
     let mut lines = LineSplitter::new(limits.max_bytes);
+    let mut decoder = LineDecoder { limits, oversized: None };
     let reason = loop {
         while let Some(line) = lines.next() {
-            if !deliver(line, &incoming, limits).await {
+            if !deliver(decoder.decode(line), &incoming).await {
                 return;
             }
         }
@@ -65,7 +67,7 @@ async fn read(
             Ok(0) => {
                 // The last line may lack a line feed.
                 if let Some(line) = lines.finish() {
-                    deliver(line, &incoming, limits).await;
+                    deliver(decoder.decode(line), &incoming).await;
                 }
                 let _ = incoming.send(IncomingEvent::new(TransportEvent::EndOfInput)).await;
                 break TransportError::Closed;
@@ -77,30 +79,58 @@ async fn read(
     let _ = incoming.send(IncomingEvent::new(TransportEvent::Closed(reason))).await;
 }
 
-/// Forwards the messages of a line; returns `false` if the receiver is gone.
-async fn deliver(line: InputLine, incoming: &mpsc::Sender<IncomingEvent>, limits: InputLimits) -> bool {
-    let events = match (line, limits.on_malformed) {
-        (InputLine::Complete(bytes), _) => input_events(&bytes, limits),
-        (InputLine::TooLong { head }, MalformedPolicy::Skip) => {
-            vec![oversized_response(&head, limits.max_bytes)]
-        }
-        (InputLine::TooLong { .. }, MalformedPolicy::Reply) => {
-            vec![TransportEvent::Malformed(InvalidMessage {
-                id: None,
-                has_method: false,
-                error: Box::new(RpcError::new(
-                    code::INVALID_REQUEST,
-                    format!("Invalid request: a line exceeds {} bytes", limits.max_bytes),
-                )),
-            })]
-        }
-    };
+/// Forwards events; returns `false` if the receiver is gone.
+async fn deliver(events: Vec<TransportEvent>, incoming: &mpsc::Sender<IncomingEvent>) -> bool {
     for event in events {
         if incoming.send(IncomingEvent::new(event)).await.is_err() {
             return false;
         }
     }
     true
+}
+
+/// Decodes lines into events.
+struct LineDecoder {
+    limits: InputLimits,
+    /// The oversized line that is being read.
+    oversized: Option<OversizedMessage>,
+}
+
+impl LineDecoder {
+    fn decode(&mut self, line: InputLine) -> Vec<TransportEvent> {
+        match (line, self.limits.on_malformed) {
+            (InputLine::Complete(bytes), _) => input_events(&bytes, self.limits),
+            (InputLine::Oversized { part, is_last }, MalformedPolicy::Skip) => {
+                let mut message = self.oversized.take().unwrap_or_default();
+                let mut answered = Vec::from_iter(message.push(&part));
+                if is_last {
+                    let at_end = message.finish();
+                    answered.extend(at_end);
+                } else {
+                    self.oversized = Some(message);
+                }
+                if answered.is_empty() && !is_last {
+                    return Vec::new();
+                }
+                unreadable_responses(answered, &too_large(self.limits.max_bytes))
+            }
+            (InputLine::Oversized { is_last, .. }, MalformedPolicy::Reply) => {
+                let is_first = self.oversized.is_none();
+                self.oversized = (!is_last).then(OversizedMessage::default);
+                let rejection = is_first.then(|| {
+                    TransportEvent::Malformed(InvalidMessage {
+                        id: None,
+                        has_method: false,
+                        error: Box::new(RpcError::new(
+                            code::INVALID_REQUEST,
+                            format!("Invalid request: a line exceeds {} bytes", self.limits.max_bytes),
+                        )),
+                    })
+                });
+                Vec::from_iter(rejection)
+            }
+        }
+    }
 }
 
 async fn write(
@@ -136,6 +166,14 @@ async fn write(
         text.clear();
         text.shrink_to(FLUSH_BYTES);
     }
+    // Requests that were dropped together with the transport. The relay ends with it.
+    while let Some(cancel) = cancels.recv().await {
+        cancel_notification(&cancel).encode_line(&mut text);
+        if writer.write_all(&text).await.is_err() {
+            return;
+        }
+        text.clear();
+    }
     let _ = writer.shutdown().await;
 }
 
@@ -145,41 +183,36 @@ struct LineSplitter {
     /// Number of buffered bytes known to contain no line feed.
     searched: usize,
     max_line: usize,
-    /// `true` while the rest of an oversized line is discarded.
-    skipping: bool,
+    /// `true` while the rest of an oversized line arrives.
+    is_oversized: bool,
 }
 
 enum InputLine {
     Complete(Bytes),
-    TooLong {
-        /// The beginning of the line.
-        head: Bytes,
+    /// A part of a line that is too long.
+    Oversized {
+        part: Bytes,
+        is_last: bool,
     },
 }
 
-/// Number of bytes kept of an oversized line.
-const LINE_PREFIX_BYTES: usize = 256;
-
 impl LineSplitter {
     fn new(max_line: usize) -> Self {
-        Self { buffer: BytesMut::with_capacity(8 * 1024), searched: 0, max_line, skipping: false }
+        Self { buffer: BytesMut::with_capacity(8 * 1024), searched: 0, max_line, is_oversized: false }
     }
 
-    /// Returns the next complete line. Empty lines are skipped.
+    /// Returns the next complete line, or part of an oversized one. Empty lines are skipped.
     fn next(&mut self) -> Option<InputLine> {
         loop {
             let Some(end) = memchr::memchr(b'\n', &self.buffer[self.searched..]) else {
                 self.searched = self.buffer.len();
-                return self.discard_oversized();
+                return self.take_oversized();
             };
             let line = self.buffer.split_to(self.searched + end).freeze();
             self.buffer.advance(1);
             self.searched = 0;
-            if std::mem::take(&mut self.skipping) {
-                continue;
-            }
-            if line.len() > self.max_line {
-                return Some(InputLine::TooLong { head: line.slice(..LINE_PREFIX_BYTES.min(line.len())) });
+            if std::mem::take(&mut self.is_oversized) || line.len() > self.max_line {
+                return Some(InputLine::Oversized { part: line, is_last: true });
             }
             if let Some(line) = trim_line(&line) {
                 return Some(InputLine::Complete(line));
@@ -187,21 +220,21 @@ impl LineSplitter {
         }
     }
 
-    fn discard_oversized(&mut self) -> Option<InputLine> {
-        if !self.skipping && self.buffer.len() <= self.max_line {
+    fn take_oversized(&mut self) -> Option<InputLine> {
+        if self.buffer.is_empty() || !self.is_oversized && self.buffer.len() <= self.max_line {
             return None;
         }
-        let head = Bytes::copy_from_slice(&self.buffer[..LINE_PREFIX_BYTES.min(self.buffer.len())]);
-        self.buffer.clear();
-        self.searched = 0;
-        let is_first = !std::mem::replace(&mut self.skipping, true);
-        is_first.then_some(InputLine::TooLong { head })
+        (self.searched, self.is_oversized) = (0, true);
+        Some(InputLine::Oversized { part: self.buffer.split().freeze(), is_last: false })
     }
 
     /// Returns the text after the last line feed.
     fn finish(&mut self) -> Option<InputLine> {
         let rest = self.buffer.split().freeze();
-        if self.skipping { None } else { trim_line(&rest).map(InputLine::Complete) }
+        if self.is_oversized {
+            return Some(InputLine::Oversized { part: rest, is_last: true });
+        }
+        trim_line(&rest).map(InputLine::Complete)
     }
 }
 
@@ -209,4 +242,78 @@ impl LineSplitter {
 fn trim_line(line: &Bytes) -> Option<Bytes> {
     let text = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line).trim_ascii();
     (!text.is_empty()).then(|| line.slice_ref(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+    use crate::message::{Id, Message};
+
+    /// Reads pieces of input within a limit of 40 bytes; returns the requests that fail.
+    async fn failed_requests(input: &str, n_bytes: usize) -> Vec<Option<Id>> {
+        let (incoming, mut events) = mpsc::channel(1_000);
+        let (mut writer, reader) = tokio::io::duplex(n_bytes);
+        let writing = async {
+            writer.write_all(input.as_bytes()).await.unwrap();
+            drop(writer);
+        };
+        tokio::join!(writing, read(reader, incoming, InputLimits { max_bytes: 40, ..InputLimits::client() }));
+        let mut failed = Vec::new();
+        while let Ok(IncomingEvent { event, .. }) = events.try_recv() {
+            match event {
+                TransportEvent::RequestFailed { id, .. } => failed.push(Some(id)),
+                TransportEvent::UnreadableResponse { .. } => failed.push(None),
+                _ => {}
+            }
+        }
+        failed
+    }
+
+    #[tokio::test]
+    async fn an_oversized_line_fails_the_request_that_it_answers() {
+        let check = async |line: &str, expected: &[Option<Id>]| {
+            let input = format!("{line}\n{{\"id\":1,\"result\":{{}}}}\n");
+            for n_bytes in [1, 16, input.len()] {
+                assert_eq!(
+                    failed_requests(&input, n_bytes).await,
+                    expected,
+                    "in pieces of {n_bytes}: {line}"
+                );
+            }
+        };
+        let long = "x".repeat(60);
+        let id = |id| Some(Id::Number(id));
+        check(&format!(r#"{{"id":7,"result":"{long}"}}"#), &[id(7)]).await;
+        check(&format!(r#"{{"result":{{"id":3,"text":"{long}"}},"id":71}}"#), &[id(71)]).await;
+        check(&format!(r#"[{{"id":7,"result":{{}}}},{{"result":"{long}","id":8}}]"#), &[id(7), id(8)]).await;
+        check(&format!(r#"{{"result":"{long}"}}"#), &[None]).await;
+        check(&format!(r#"{{"method":"a","params":"{long}","id":7}}"#), &[]).await;
+        check(&long, &[]).await;
+    }
+
+    #[tokio::test]
+    async fn a_request_that_is_dropped_with_the_transport_is_cancelled() {
+        let (near, far) = tokio::io::duplex(1_024);
+        let (mut input, _output) = tokio::io::split(far);
+        let (reader, writer) = tokio::io::split(near);
+        let (transport, _pump) = line_transport(reader, writer, InputLimits::client());
+        transport
+            .outgoing
+            .send(OutgoingMessage::new(Message::request(Id::Number(1), "a", None)))
+            .await
+            .unwrap();
+        let cancel = CancelRequest { id: Id::Number(1), reason: None, headers: http::HeaderMap::new() };
+        transport.cancels.send(cancel).unwrap();
+        drop(transport);
+        let mut written = Vec::new();
+        while !written.ends_with(b"}}\n") {
+            assert!(input.read_buf(&mut written).await.unwrap() > 0, "the end");
+        }
+        let written = String::from_utf8(written).unwrap();
+        let methods = [r#""method":"a""#, r#""method":"notifications/cancelled""#];
+        assert!(written.lines().zip(methods).all(|(line, method)| line.contains(method)), "{written}");
+        assert_eq!(written.lines().count(), 2);
+    }
 }

@@ -15,7 +15,7 @@ use tokio::time;
 
 use crate::http::client::send_order::MessageTurn;
 use crate::http::client::{HttpDispatcher, HttpTransport};
-use crate::message::outline::{AnsweredRequest, MessageOutline};
+use crate::message::outline::{AnsweredRequest, answered_requests};
 use crate::message::{Frame, Id, InvalidMessage, Message, code};
 use pegboard_json::RawJson;
 
@@ -246,26 +246,19 @@ pub(crate) fn input_events(input: &Bytes, limits: InputLimits) -> Vec<TransportE
         Ok(Frame::Batch(messages)) => messages,
         Err(problem) => vec![Err(problem)],
     };
-    let event = |message: Result<Message, InvalidMessage>| match (message, limits.on_malformed) {
-        (Ok(message), _) => TransportEvent::Message(message),
-        (Err(problem), MalformedPolicy::Reply) => TransportEvent::Malformed(problem),
+    let events = |message: Result<Message, InvalidMessage>| match (message, limits.on_malformed) {
+        (Ok(message), _) => vec![TransportEvent::Message(message)],
+        (Err(problem), MalformedPolicy::Reply) => vec![TransportEvent::Malformed(problem)],
         // The pending request with this id fails at once instead of waiting for ever.
         (Err(InvalidMessage { id: Some(id), has_method: false, error }), MalformedPolicy::Skip) => {
-            TransportEvent::RequestFailed { id, error: TransportError::protocol(error.message) }
+            vec![TransportEvent::RequestFailed { id, error: TransportError::protocol(error.message) }]
         }
         (Err(problem), MalformedPolicy::Skip) if problem.error.code == code::PARSE_ERROR => {
-            let answered = MessageOutline::of(input).and_then(MessageOutline::answered_request);
-            unreadable_response(answered, &problem)
+            unreadable_responses(answered_requests(input), &problem)
         }
-        (Err(problem), MalformedPolicy::Skip) => skipped(&problem),
+        (Err(problem), MalformedPolicy::Skip) => unreadable_responses(Vec::new(), &problem),
     };
-    messages.into_iter().map(event).collect()
-}
-
-/// Returns the event for input that exceeds the size limit, by its beginning.
-pub(crate) fn oversized_response(head: &[u8], limit: usize) -> TransportEvent {
-    let answered = MessageOutline::of(head).and_then(MessageOutline::answered_request_if_large);
-    unreadable_response(answered, &too_large(limit))
+    messages.into_iter().flat_map(events).collect()
 }
 
 /// Returns the description of a response that exceeds the size limit.
@@ -273,22 +266,24 @@ pub(crate) fn too_large(limit: usize) -> String {
     format!("the response exceeds {limit} bytes")
 }
 
-/// Returns the event for a response that cannot be read, or for input that is none.
-fn unreadable_response(answered: Option<AnsweredRequest>, problem: &dyn fmt::Display) -> TransportEvent {
-    match answered {
-        Some(AnsweredRequest::Known(id)) => {
+/// Returns the events for input that cannot be read, with the requests that it answers.
+pub(crate) fn unreadable_responses(
+    answered: Vec<AnsweredRequest>,
+    problem: &dyn fmt::Display,
+) -> Vec<TransportEvent> {
+    if answered.is_empty() {
+        tracing::debug!(%problem, "Skipping malformed input.");
+        return vec![TransportEvent::Skipped];
+    }
+    let event = |answered| match answered {
+        AnsweredRequest::Known(id) => {
             TransportEvent::RequestFailed { id, error: TransportError::protocol(problem) }
         }
-        Some(AnsweredRequest::Unknown) => {
+        AnsweredRequest::Unknown => {
             TransportEvent::UnreadableResponse { error: TransportError::protocol(problem) }
         }
-        None => skipped(problem),
-    }
-}
-
-fn skipped(problem: &dyn fmt::Display) -> TransportEvent {
-    tracing::debug!(%problem, "Skipping malformed input.");
-    TransportEvent::Skipped
+    };
+    answered.into_iter().map(event).collect()
 }
 
 /// Time limit for a transport to close.

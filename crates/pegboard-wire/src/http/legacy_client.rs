@@ -16,7 +16,7 @@ use crate::http::sse::EventTooLarge;
 use crate::message::Message;
 use crate::transport::{
     CLOSE_TIMEOUT, CancelRequest, IncomingEvent, OutgoingMessage, TransportEnd, TransportError,
-    TransportEvent, TransportHandle, channels, input_events, oversized_response,
+    TransportEvent, TransportHandle, channels, input_events, too_large, unreadable_responses,
 };
 
 /// Maximum number of sends in flight; beyond that no more messages are accepted.
@@ -85,8 +85,10 @@ async fn read(
         let received = match events.next().await {
             Ok(event) if event.is_message() => input_events(&event.data, endpoint.input_limits()),
             Ok(_) => continue,
-            Err(SseStreamError::TooLarge(EventTooLarge { limit, head })) => {
-                vec![oversized_response(&head, limit)]
+            // Reported again when it is known which request the event answers.
+            Err(SseStreamError::TooLarge(problem)) if problem.answered.is_empty() => continue,
+            Err(SseStreamError::TooLarge(EventTooLarge { limit, answered })) => {
+                unreadable_responses(answered, &too_large(limit))
             }
             Err(end) => return close_reason(end),
         };

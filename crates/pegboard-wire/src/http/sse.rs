@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 
+use crate::message::outline::{AnsweredRequest, OversizedMessage};
 use crate::transport::too_large;
 
 /// An empty comment that keeps an idle stream alive.
@@ -94,17 +95,18 @@ fn strip_line_breaks(value: &str) -> Vec<u8> {
 pub struct EventTooLarge {
     /// Size limit in bytes.
     pub limit: usize,
-    /// The beginning of its data.
-    pub head: Bytes,
+    /// Requests that the event answers; empty if that is not known yet.
+    pub(crate) answered: Vec<AnsweredRequest>,
 }
 
-/// Number of bytes kept of an oversized event.
-const HEAD_BYTES: usize = 256;
+/// Beginning of a line of data.
+const DATA_PREFIX: &[u8] = b"data:";
 
 /// Incremental decoder of Server-Sent Events.
 ///
-/// It buffers at most one event of maximum size and the last chunk pushed. An oversized event is reported
-/// once, then the rest of it is skipped.
+/// It buffers at most one event of maximum size and the last chunk pushed. An oversized event is reported at
+/// once, then the rest of it is skipped. If it turns out only later to be the response to a request, it is reported
+/// again.
 ///
 /// ```
 /// use pegboard_wire::http::sse::{SseDecoder, SseEvent};
@@ -123,6 +125,10 @@ pub struct SseDecoder {
     builder: EventBuilder,
     max_bytes: usize,
     mode: DecoderMode,
+    /// The oversized event that is skipped.
+    oversized: Option<OversizedMessage>,
+    /// `true` if the line that is being skipped is one of data.
+    is_data_line: bool,
     /// `true` if the last line ended with a carriage return, so that an immediately following line feed
     /// belongs to it.
     after_return: bool,
@@ -150,6 +156,8 @@ impl SseDecoder {
             builder: EventBuilder::default(),
             max_bytes,
             mode: DecoderMode::First,
+            oversized: None,
+            is_data_line: false,
             after_return: false,
         }
     }
@@ -166,17 +174,28 @@ impl SseDecoder {
         }
         while let Some(line) = self.next_line() {
             match self.mode {
-                DecoderMode::SkipRest => self.mode = DecoderMode::Skip,
-                DecoderMode::Skip if line.is_empty() => self.mode = DecoderMode::Read,
-                DecoderMode::Skip => {}
+                DecoderMode::Skip if line.is_empty() => {
+                    self.mode = DecoderMode::Read;
+                    let answered = self.oversized.take().map(OversizedMessage::finish).unwrap_or_default();
+                    if !answered.is_empty() {
+                        return Some(Err(self.too_large(answered)));
+                    }
+                }
+                DecoderMode::Skip | DecoderMode::SkipRest => {
+                    let answered = self.scan_skipped(&line);
+                    self.mode = DecoderMode::Skip;
+                    if answered.is_some() {
+                        return Some(Err(self.too_large(answered)));
+                    }
+                }
                 DecoderMode::First | DecoderMode::Read if line.is_empty() => {
                     if let Some(event) = self.builder.finish() {
                         return Some(Ok(event));
                     }
                 }
                 DecoderMode::First | DecoderMode::Read if self.builder.len + line.len() > self.max_bytes => {
-                    let head = self.builder.head(&line);
-                    return Some(Err(self.skip(head)));
+                    let answered = self.skip().or(self.scan_skipped(&line));
+                    return Some(Err(self.too_large(answered)));
                 }
                 DecoderMode::First | DecoderMode::Read => self.builder.add_line(&line),
             }
@@ -220,21 +239,35 @@ impl SseDecoder {
         if is_read && self.builder.len + self.buffer.len() <= self.max_bytes {
             return None;
         }
-        let head = is_read.then(|| self.builder.head(&self.buffer));
-        let problem = head.map(|head| self.skip(head));
-        if !self.buffer.is_empty() {
-            self.mode = DecoderMode::SkipRest;
-            self.buffer.clear();
-            self.searched = 0;
+        let mut answered = if is_read { self.skip() } else { None };
+        // The beginning of a line stays until it shows what the line is.
+        if self.mode == DecoderMode::SkipRest || self.buffer.len() >= DATA_PREFIX.len() {
+            let part = self.buffer.split();
+            answered = answered.or(self.scan_skipped(&part));
+            (self.mode, self.searched) = (DecoderMode::SkipRest, 0);
         }
-        problem.map(Err)
+        (is_read || answered.is_some()).then(|| Err(self.too_large(answered)))
     }
 
-    /// Skips the current event.
-    fn skip(&mut self, head: Bytes) -> EventTooLarge {
-        self.builder = EventBuilder::default();
+    /// Skips the current event. Returns the request that it answers, if that is known.
+    fn skip(&mut self) -> Option<AnsweredRequest> {
+        let data = mem::take(&mut self.builder).data;
         self.mode = DecoderMode::Skip;
-        EventTooLarge { limit: self.max_bytes, head }
+        self.oversized.insert(OversizedMessage::default()).push(data.as_bytes())
+    }
+
+    /// Scans a line, or a part of one, of the event that is skipped.
+    fn scan_skipped(&mut self, part: &[u8]) -> Option<AnsweredRequest> {
+        let is_rest = self.mode == DecoderMode::SkipRest;
+        let data = part.strip_prefix(DATA_PREFIX).filter(|_| !is_rest);
+        if !is_rest {
+            self.is_data_line = data.is_some();
+        }
+        self.oversized.as_mut().filter(|_| self.is_data_line)?.push(data.unwrap_or(part))
+    }
+
+    fn too_large(&self, answered: impl IntoIterator<Item = AnsweredRequest>) -> EventTooLarge {
+        EventTooLarge { limit: self.max_bytes, answered: answered.into_iter().collect() }
     }
 }
 
@@ -279,17 +312,6 @@ impl EventBuilder {
         self.len += line.len() + 1;
     }
 
-    /// Returns the beginning of the data, if this is the next line.
-    fn head(&self, next_line: &[u8]) -> Bytes {
-        let data = match &self.data {
-            EventData::None => next_line.strip_prefix(b"data:").unwrap_or_default(),
-            EventData::Line(line) => line,
-            EventData::Lines(lines) => lines,
-        };
-        // A copy, so that an error does not keep a large event alive.
-        Bytes::copy_from_slice(&data[..data.len().min(HEAD_BYTES)])
-    }
-
     fn finish(&mut self) -> Option<SseEvent> {
         let Self { mut event, data, has_fields, .. } = mem::take(self);
         event.data = match data {
@@ -302,6 +324,14 @@ impl EventBuilder {
 }
 
 impl EventData {
+    fn as_bytes(&self) -> &[u8] {
+        match self {
+            Self::None => &[],
+            Self::Line(line) => line,
+            Self::Lines(lines) => lines,
+        }
+    }
+
     fn add(&mut self, line: Bytes) {
         *self = match mem::take(self) {
             Self::None => Self::Line(line),

@@ -19,7 +19,7 @@ use super::support::{
     response_of_type, send_notification, send_request, serve, status, transport_error, with_timeout,
 };
 
-/// A server that answers `echo` on its stream, `large` and `nan` with something else, rejects `refuse` and closes the stream on `end`.
+/// A server that answers `echo` on its stream, `large`, `large-last` and `nan` with something else, rejects `refuse` and closes the stream on `end`.
 async fn serve_echo(endpoint: &'static str) -> ScriptedServer {
     let stream: Arc<Mutex<Option<mpsc::UnboundedSender<Bytes>>>> = Arc::default();
     serve(move |seen| {
@@ -42,6 +42,11 @@ async fn serve_echo(endpoint: &'static str) -> ScriptedServer {
                 "large" => {
                     let large = answer(&seen, &json!({"text": "x".repeat(20_000)}));
                     stream.as_ref().unwrap().send(event(&large)).unwrap();
+                }
+                "large-last" => {
+                    let (text, id) = ("x".repeat(20_000), &seen.body["id"]);
+                    let last = format!("data: {{\"result\":{{\"text\":\"{text}\"}},\"id\":{id}}}\n\n");
+                    stream.as_ref().unwrap().send(last.into()).unwrap();
                 }
                 "nan" => {
                     let broken = format!(
@@ -97,7 +102,8 @@ async fn a_response_that_cannot_be_read_fails_its_request_at_once() {
     let small = HttpOptions { max_body: 10_000, ..options(&server.url) };
     let (connection, _inbound) = open(legacy_client::connect(small).unwrap());
     let other = send_request(&connection, "wait", json!({})).await;
-    for (method, expected) in [("large", "the response exceeds 10000 bytes"), ("nan", "not JSON")] {
+    let large = "the response exceeds 10000 bytes";
+    for (method, expected) in [("large", large), ("large-last", large), ("nan", "not JSON")] {
         let error = transport_error(&connection, method, json!({})).await.to_string();
         assert!(error.starts_with("protocol violation: ") && error.contains(expected), "{error}");
     }

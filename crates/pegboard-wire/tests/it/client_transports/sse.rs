@@ -79,16 +79,28 @@ fn an_oversized_event_is_reported_once_and_the_next_is_decoded() {
     let long = format!("data: {}\ndata: more\n\ndata: b\n\n", "x".repeat(100));
     let many = format!("{}\n\ndata: b\n\n", "data: xxxxxxxxxx\n".repeat(10));
     let ends = format!("data: {}\n\ndata: b\n\n", "y".repeat(400));
-    for (stream, head) in [(long, " x"), (many, "xxxxxxxxxx\nx"), (ends, " y")] {
-        let [first, second] = <[_; 2]>::try_from(decode_within(64, &[stream.as_bytes()])).unwrap();
-        let EventTooLarge { limit, head: found } = first.unwrap_err();
-        assert!(limit == 64 && found.starts_with(head.as_bytes()) && found.len() <= 256, "{found:?}");
-        assert_eq!(second, Ok(message("b")));
-        for size in 1..20 {
+    for stream in [long, many, ends] {
+        for size in (1..20).chain([stream.len()]) {
             let pieces: Vec<&[u8]> = stream.as_bytes().chunks(size).collect();
             let [first, second] = <[_; 2]>::try_from(decode_within(64, &pieces)).unwrap();
-            assert!(first.unwrap_err().head.starts_with(head.as_bytes()), "in pieces of {size}");
-            assert_eq!(second, Ok(message("b")));
+            assert_eq!(first.unwrap_err().limit, 64, "in pieces of {size}");
+            assert_eq!(second, Ok(message("b")), "in pieces of {size}");
+        }
+    }
+}
+
+#[test]
+fn an_oversized_event_that_answers_a_request_is_reported_again_when_that_is_known() {
+    let padding = "x".repeat(100);
+    let first = format!("data: {{\"id\":7,\"result\":\"{padding}\"}}\n\n");
+    let last = format!("data: {{\"result\":\"{padding}\",\"id\":7}}\n\n");
+    let lines = format!("data: {{\"result\":[\n{}data: ],\"id\":7}}\n\n", "data: 1,\n".repeat(30));
+    for (stream, n_reports) in [(first, 1), (last, 2), (lines, 2)] {
+        for size in [1, 5, 16] {
+            let pieces: Vec<&[u8]> = stream.as_bytes().chunks(size).collect();
+            let found = decode_within(64, &pieces);
+            assert!(found.iter().all(Result::is_err), "in pieces of {size}: {found:?}");
+            assert_eq!(found.len(), n_reports, "in pieces of {size}: {stream}");
         }
     }
 }
