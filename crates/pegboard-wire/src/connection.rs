@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use foldhash::HashMap;
@@ -124,6 +124,8 @@ pub(crate) struct ConnectionShared {
     n_inbound: Arc<InboundCounter>,
     /// Cancelled once the connection is closed, for the reason in the table, or dropped.
     closed: CancellationToken,
+    /// Cancelled once the peer has closed its input; created when that is first of interest.
+    input_end: OnceLock<CancellationToken>,
     /// `true` once a request of the peer was refused because too many are in flight.
     has_refused: AtomicBool,
 }
@@ -271,9 +273,21 @@ impl WeakConnection {
         drop(shared);
         closed.cancelled().await;
     }
+
+    /// Waits until the peer has closed its input, or the connection is dropped.
+    pub(crate) async fn input_ended(&self) {
+        let Some(shared) = self.shared.upgrade() else { return };
+        let input_end = shared.input_end().clone();
+        drop(shared);
+        input_end.cancelled().await;
+    }
 }
 
 impl ConnectionShared {
+    fn input_end(&self) -> &CancellationToken {
+        self.input_end.get_or_init(CancellationToken::new)
+    }
+
     fn new(
         outbound: Outbound,
         handler: Option<HandlerRef>,
@@ -292,6 +306,7 @@ impl ConnectionShared {
             malformed: AtomicU64::new(0),
             n_inbound: Arc::default(),
             closed: CancellationToken::new(),
+            input_end: OnceLock::new(),
             has_refused: AtomicBool::new(false),
         })
     }

@@ -49,7 +49,10 @@ pub(super) async fn dispatch(
             TransportEvent::UnreadableResponse { error } => strong.fail_only_request(error),
             TransportEvent::Skipped => increment(&strong.malformed),
             TransportEvent::RequestFailed { id, error } => strong.complete(&id, Err(error.into())),
-            TransportEvent::EndOfInput => has_ended = true,
+            TransportEvent::EndOfInput => {
+                strong.input_end().cancel();
+                has_ended = true;
+            }
             TransportEvent::Closed(error) => reason = error,
         }
     }

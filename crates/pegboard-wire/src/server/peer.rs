@@ -168,6 +168,16 @@ impl Peer {
         }
     }
 
+    /// Waits until the client has closed its input, where that does not end its request.
+    pub(super) async fn input_ended(&self) {
+        match &self.route {
+            PeerRoute::Session { connection, .. } | PeerRoute::OneWay { connection, .. } => {
+                connection.input_ended().await;
+            }
+            PeerRoute::Stream(_) => std::future::pending().await,
+        }
+    }
+
     /// Returns `true` if the client accepts requests in the middle of its own request.
     pub fn supports_requests(&self) -> bool {
         matches!(self.route, PeerRoute::Session { .. })

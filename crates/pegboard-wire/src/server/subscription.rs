@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::broadcast::{self, error::RecvError};
 
 use super::session::SessionGuard;
 use super::{ClientSessionId, Peer, ServiceChange, ServiceDescription, ServiceServer};
@@ -33,7 +33,7 @@ const MAX_RESOURCES: usize = 10_000;
 /// Name of the tasks extension.
 const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
-/// Notifies the client of changes until it unsubscribes or the service ends.
+/// Notifies the client of changes until it unsubscribes or closes its input, or the service ends.
 pub(super) async fn listen(
     server: &ServiceServer,
     request: &Request,
@@ -58,34 +58,47 @@ pub(super) async fn listen(
     let tag = subscription_meta(&request.id);
     let acknowledged = tag.with("notifications", &RawJson::of(&filter));
     peer.notify("notifications/subscriptions/acknowledged", acknowledged).await;
-    if let Some(mut changes) = changes {
-        loop {
-            let changes_seen = match changes.recv().await {
-                Ok(change) => vec![change],
-                // The receiver lagged behind: the client must reload everything.
-                Err(RecvError::Lagged(_)) => {
-                    let updated = filter
-                        .resource_subscriptions
-                        .iter()
-                        .map(|uri| ServiceChange::Resource { uri: uri.clone(), params: None });
-                    [ServiceChange::Tools, ServiceChange::Prompts, ServiceChange::Resources]
-                        .into_iter()
-                        .chain(updated)
-                        .collect()
-                }
-                Err(RecvError::Closed) => break,
-            };
-            for change in changes_seen.iter().filter(|change| filter.matches(change)) {
-                let (method, params) = change_notification(change, &tag);
-                peer.notify(method, params).await;
-            }
-        }
-    } else {
-        // Nothing will ever change: the stream stays open until the client closes it.
-        std::future::pending::<()>().await;
+    tokio::select! {
+        () = forward_changes(changes, &filter, &tag, peer) => {}
+        // Otherwise the subscription would keep a server over stdio from ending with its client.
+        () = peer.input_ended() => {}
     }
     Ok(RawJson::of(&serde_json::json!({"resultType": "complete"}))
         .with("_meta", &tag.get("_meta").unwrap_or_else(RawJson::empty_object)))
+}
+
+/// Notifies the client of changes until the service ends.
+async fn forward_changes(
+    changes: Option<broadcast::Receiver<ServiceChange>>,
+    filter: &SubscriptionFilter,
+    tag: &RawJson,
+    peer: &Peer,
+) {
+    let Some(mut changes) = changes else {
+        // Nothing will ever change: the stream stays open until the client closes it.
+        return std::future::pending().await;
+    };
+    loop {
+        let changes_seen = match changes.recv().await {
+            Ok(change) => vec![change],
+            // The receiver lagged behind: the client must reload everything.
+            Err(RecvError::Lagged(_)) => {
+                let updated = filter
+                    .resource_subscriptions
+                    .iter()
+                    .map(|uri| ServiceChange::Resource { uri: uri.clone(), params: None });
+                [ServiceChange::Tools, ServiceChange::Prompts, ServiceChange::Resources]
+                    .into_iter()
+                    .chain(updated)
+                    .collect()
+            }
+            Err(RecvError::Closed) => return,
+        };
+        for change in changes_seen.iter().filter(|change| filter.matches(change)) {
+            let (method, params) = change_notification(change, tag);
+            peer.notify(method, params).await;
+        }
+    }
 }
 
 /// Rejects a task subscription of a client without the tasks extension.

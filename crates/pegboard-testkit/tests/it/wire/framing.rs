@@ -1,6 +1,7 @@
 //! Line framing: split writes, malformed input, oversized lines, batches.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use pegboard_testkit::fixture::Fixture;
 use pegboard_wire::server::ServiceServer;
@@ -9,6 +10,7 @@ use pegboard_wire::transport::InputLimits;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::Instant;
 
 /// Returns a server's responses to these bytes, written in pieces of this size, after which the input ends.
 async fn answers(input: &[u8], piece: usize, limits: InputLimits) -> Vec<Value> {
@@ -51,6 +53,23 @@ async fn valid_but_odd_framing_works() {
     .await;
     check(format!("[{PING},{}]\n", PING.replace('7', "8")).as_bytes(), &[json!([7, null]), json!([8, null])])
         .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_subscription_ends_with_the_input() {
+    let listen = json!({"jsonrpc": "2.0", "id": 7, "method": "subscriptions/listen", "params": {
+        "notifications": {"toolsListChanged": true},
+        "_meta": {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {},
+        },
+    }});
+    let started_at = Instant::now();
+    let got = answers(format!("{listen}\n").as_bytes(), usize::MAX, InputLimits::server()).await;
+    let [acknowledged, ended] = &got[..] else { panic!("{got:?}") };
+    assert_eq!(acknowledged["method"], "notifications/subscriptions/acknowledged");
+    assert_eq!((&ended["id"], &ended["result"]["resultType"]), (&json!(7), &json!("complete")));
+    assert_eq!(started_at.elapsed(), Duration::ZERO);
 }
 
 #[tokio::test]
