@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use pegboard_json::RawJson;
+use pegboard_runtime::toolbox::ListingLimit;
 use pegboard_wire::era::Era;
 use pegboard_wire::server::ClientDescription;
 use tokio::time::{self, Instant};
@@ -44,14 +45,14 @@ impl ServerWarmup {
         }
     }
 
-    /// Waits until every server has listed its tools or failed, for at most `limit` after the start of the
-    /// warm-up; returns at once without a warm-up. Later additions are sent as changes.
+    /// Waits until every server has listed its tools or failed, for at most `limit`; returns at once without a
+    /// warm-up. Later additions are sent as changes.
     ///
     /// Servers with a last known listing are not waited for.
     pub(crate) fn settled(
         &self,
         profile: &Arc<ActiveProfile>,
-        limit: Duration,
+        limit: ListingLimit,
     ) -> impl Future<Output = ()> + use<> {
         let started_at = self.0.lock().as_ref().map(|run| run.started_at);
         let profile = Arc::clone(profile);
@@ -61,7 +62,11 @@ impl ServerWarmup {
             {
                 let view = profile.view();
                 let is_included = |toolbox: &_| view.has_toolbox(toolbox);
-                profile.runtime.wait_until_listed(limit, started_at + limit, is_included).await;
+                let since = match limit {
+                    ListingLimit::AfterStart(_) => started_at,
+                    ListingLimit::AfterFirstList(_) => Instant::now(),
+                };
+                profile.runtime.wait_until_listed(limit, since + limit.time(), is_included).await;
             }
         }
     }
@@ -74,11 +79,13 @@ impl ServerWarmup {
         client: &ClientDescription,
         era: Era,
     ) -> impl Future<Output = ()> + use<> {
+        let limit = list_limit(profile, client).time();
         let limit = match era {
-            Era::Session => list_limit(profile, client),
-            Era::Stateless => list_limit(profile, client).min(DISCOVER_TIMEOUT),
+            Era::Session => limit,
+            Era::Stateless => limit.min(DISCOVER_TIMEOUT),
         };
-        let (settled, profile) = (self.settled(profile, limit), Arc::clone(profile));
+        let (settled, profile) =
+            (self.settled(profile, ListingLimit::AfterStart(limit)), Arc::clone(profile));
         async move {
             tokio::select! {
                 () = settled => {}
@@ -113,13 +120,16 @@ impl WarmupRun {
     }
 }
 
-/// Returns the maximum wait of a client's list: that of the settings, or less if the client waits less.
-pub(crate) fn list_limit(profile: &ActiveProfile, client: &ClientDescription) -> Duration {
-    let configured = profile.runtime.settings().list_timeout.into();
+/// Returns the maximum wait of a client's list: that of the settings, or less if the client waits less. The time limit of such a
+/// client includes the handshake.
+pub(crate) fn list_limit(profile: &ActiveProfile, client: &ClientDescription) -> ListingLimit {
+    let configured: Duration = profile.runtime.settings().list_timeout.into();
     let name = client.info.as_ref().and_then(|info| info.get("name"));
     let name = name.as_ref().and_then(RawJson::text).unwrap_or_default();
-    let known = CLIENT_TIMEOUTS.iter().find(|(client, _)| name.starts_with(client));
-    known.map_or(configured, |(_, timeout)| configured.min(timeout.mul_f64(CLIENT_TIMEOUT_SHARE)))
+    match CLIENT_TIMEOUTS.iter().find(|(client, _)| name.starts_with(client)) {
+        Some((_, timeout)) => ListingLimit::AfterStart(configured.min(timeout.mul_f64(CLIENT_TIMEOUT_SHARE))),
+        None => ListingLimit::AfterFirstList(configured),
+    }
 }
 
 /// Returns `true` if a server with unknown tools may report them soon.

@@ -39,6 +39,23 @@ pub(crate) struct ToolboxContents {
     pub(crate) servers: IndexMap<ServerName, ToolboxServer>,
 }
 
+/// Maximum wait for the listing of a server.
+#[derive(Clone, Copy, Debug)]
+pub enum ListingLimit {
+    /// After the first start of the server.
+    AfterStart(Duration),
+    /// After the first list that waited for the server, which may come later.
+    AfterFirstList(Duration),
+}
+
+impl ListingLimit {
+    /// Returns the time.
+    pub fn time(self) -> Duration {
+        let (Self::AfterStart(limit) | Self::AfterFirstList(limit)) = self;
+        limit
+    }
+}
+
 /// A server of a toolbox. Clones share the server.
 #[derive(Clone)]
 pub(crate) struct ToolboxServer {
@@ -251,10 +268,10 @@ impl Toolboxes {
     }
 
     /// Waits until the servers of the accepted toolboxes have listed their tools or failed: each for at most
-    /// `limit` after its first start, and all until the deadline.
+    /// `limit`, and all until the deadline.
     pub(crate) async fn wait_until_listed(
         &self,
-        limit: Duration,
+        limit: ListingLimit,
         deadline: Instant,
         is_included: impl Fn(&ToolboxName) -> bool,
     ) {
@@ -400,13 +417,16 @@ impl ToolboxServer {
         self.offer.borrow().tools.is_empty() && self.is_unopened() && !self.opening.last.borrow().has_failed()
     }
 
-    /// Waits until it is open or has failed, for at most `limit` after its first start and until the deadline.
-    async fn wait_until_opened(&self, limit: Duration, deadline: Instant) {
+    /// Waits until it is open or has failed, for at most `limit` and until the deadline.
+    async fn wait_until_opened(&self, limit: ListingLimit, deadline: Instant) {
         let (mut state, mut attempts) = (self.state.clone(), self.opening.last.subscribe());
-        let deadline = match self.opening.first.get() {
-            Some(first) => deadline.min(*first + limit),
-            None => deadline,
+        let end = match limit {
+            ListingLimit::AfterStart(limit) => self.opening.first.get().map(|first| *first + limit),
+            ListingLimit::AfterFirstList(limit) => {
+                Some(*self.opening.first_list.get_or_init(Instant::now) + limit)
+            }
         };
+        let deadline = end.map_or(deadline, |end| deadline.min(end));
         let opened = async {
             // The end of a channel is the end of the server.
             tokio::select! {
@@ -449,6 +469,8 @@ fn is_before_listing(state: &ServerState) -> bool {
 struct OpenAttempts {
     /// Time of the first attempt.
     first: OnceLock<Instant>,
+    /// Time of the first list that waited for the server.
+    first_list: OnceLock<Instant>,
     lock: tokio::sync::Mutex<()>,
     last: watch::Sender<OpenAttempt>,
 }

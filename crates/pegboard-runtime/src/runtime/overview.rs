@@ -1,7 +1,5 @@
 //! Status queries about the runtime.
 
-use std::time::Duration;
-
 use pegboard_core::chain::ChainSpec;
 use pegboard_core::error::{CallError, NotFound};
 use pegboard_core::id::{ServerName, ToolboxName};
@@ -14,7 +12,7 @@ use super::{ActivePlan, Runtime, RuntimeShared};
 use crate::call::registry::{CallId, CallStatus};
 use crate::event::RuntimeEvent;
 use crate::optree::OpNode;
-use crate::toolbox::{ConfiguredToolbox, ListingProgress, ServerStatus, ToolboxServer};
+use crate::toolbox::{ConfiguredToolbox, ListingLimit, ListingProgress, ServerStatus, ToolboxServer};
 
 impl Runtime {
     /// Announces a principal before its first caller. What belongs to no call, such as the log of a server, is
@@ -46,11 +44,10 @@ impl Runtime {
     }
 
     /// Waits until the servers of the accepted toolboxes have listed their tools or failed: each for at most
-    /// `limit` after its first start, and all until the deadline. Servers with last known tools are not waited
-    /// for.
+    /// `limit`, and all until the deadline. Servers with last known tools are not waited for.
     pub async fn wait_until_listed(
         &self,
-        limit: Duration,
+        limit: ListingLimit,
         deadline: Instant,
         is_included: impl Fn(&ToolboxName) -> bool,
     ) {
