@@ -163,8 +163,10 @@ async fn resolve_and_execute(
             let asked_at = Instant::now();
             let found = Box::pin(shared.resolve_after_start(active_call.caller(), &call)).await;
             active_call.recorder.add_start_wait(asked_at.elapsed());
-            let found = found.unwrap_or(Err(error))?;
+            let mut found = found.unwrap_or(Err(error))?;
             rename_operation(active_call, &found.tool);
+            // The caller could not know whether the tool is listed by its own name.
+            found.corrected_from.take_if(|name| *name == *found.tool.id.name.as_str());
             found
         }
     };
