@@ -59,6 +59,7 @@ mod pool;
 mod probe;
 mod remote;
 mod request;
+mod roots;
 mod runner_hint;
 mod stdio;
 mod subscriptions;

@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 use pegboard_core::duration::HumanDuration;
 use pegboard_core::id::ServerName;
 use pegboard_core::settings::mcp::{
-    EraChoice, HealthProbe, McpTarget, RemoteEndpoint, ResolvedMcpServer, RestartPolicy, Secret,
+    EraChoice, HealthProbe, McpTarget, RemoteEndpoint, ResolvedMcpServer, RestartPolicy, RootsChoice, Secret,
     ServerProgram,
 };
 use pegboard_core::settings::messages::MessageLimits;
@@ -66,6 +66,9 @@ pub struct McpServerSettings {
     pub cwd: Option<PathBuf>,
     /// Shares one instance among all sessions; `true` by default.
     pub shared: Option<bool>,
+    /// Roots that a shared instance gets outside of calls: none (`caller`, the default), or those of all clients with
+    /// sessions that use it (`union`).
+    pub roots: RootsChoice,
     /// Protocol era; `auto`, the era of the client that uses the server, by default.
     pub era: EraChoice,
     /// Health probe; `ping` by default.
@@ -100,6 +103,7 @@ impl McpServerSettings {
         let connection = ResolvedMcpServer {
             is_enabled: self.enabled.unwrap_or(true) && !self.disabled.unwrap_or(false),
             is_shared: self.shared.unwrap_or(true),
+            roots: self.roots,
             era: self.era,
             health_probe: self.health_probe,
             start_timeout: non_zero(self.start_timeout).unwrap_or(ResolvedMcpServer::START_TIMEOUT),

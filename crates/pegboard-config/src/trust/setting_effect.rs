@@ -21,7 +21,7 @@ pub(super) enum SettingEffect {
 }
 
 /// Settings of servers, services and REST tools.
-const ENTRY_SETTINGS: [(&str, SettingEffect); 62] = [
+const ENTRY_SETTINGS: [(&str, SettingEffect); 63] = [
     ("aliases", Use),
     ("allowPrivateNetwork", Start),
     ("args", Location),
@@ -63,6 +63,7 @@ const ENTRY_SETTINGS: [(&str, SettingEffect); 62] = [
     ("rename", Use),
     ("requestTimeoutMs", NoEffect),
     ("retry", NoEffect),
+    ("roots", Use),
     ("server", Start),
     ("serverVariables", Start),
     ("shared", Use),

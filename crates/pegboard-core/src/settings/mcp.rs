@@ -69,6 +69,17 @@ pub enum EraChoice {
     Stateless,
 }
 
+/// Roots that a server gets outside of calls while several clients share it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RootsChoice {
+    /// None. During a call of one client it gets those of the caller.
+    #[default]
+    Caller,
+    /// The roots of all clients with sessions that use it.
+    Union,
+}
+
 /// Resolved settings of an MCP server.
 #[derive(Clone, Debug)]
 pub struct ResolvedMcpServer {
@@ -80,6 +91,8 @@ pub struct ResolvedMcpServer {
     pub is_enabled: bool,
     /// `true` if all sessions share one instance.
     pub is_shared: bool,
+    /// Roots that a shared instance gets.
+    pub roots: RootsChoice,
     /// Protocol era.
     pub era: EraChoice,
     /// Health probe.
@@ -115,6 +128,7 @@ impl ResolvedMcpServer {
             target,
             is_enabled: true,
             is_shared: true,
+            roots: RootsChoice::default(),
             era: EraChoice::default(),
             health_probe: HealthProbe::default(),
             start_timeout: Self::START_TIMEOUT,

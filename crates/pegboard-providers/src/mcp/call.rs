@@ -383,7 +383,7 @@ impl ServerHandle {
             Some(client) => client.request_meta().and_then(|meta| meta.capabilities.clone()),
         };
         if has_tasks {
-            return Some(tasks::with_extension(&declared.unwrap_or_else(client_capabilities)));
+            return Some(tasks::with_extension(&declared.unwrap_or_else(|| client_capabilities(false))));
         }
         declared
     }

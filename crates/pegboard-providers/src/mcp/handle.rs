@@ -23,9 +23,10 @@ use super::eras::ServerEras;
 use super::in_flight::InFlightCalls;
 use super::isolation::UserIsolation;
 use super::listing::PublishedListing;
+use super::roots::RootsUnion;
 use super::subscriptions::ServerSubscriptions;
 use super::updates::ServerUpdates;
-use pegboard_core::settings::mcp::ResolvedMcpServer;
+use pegboard_core::settings::mcp::{ResolvedMcpServer, RootsChoice};
 
 /// State shared by the supervisor of a server, its calls and its owner.
 pub(super) struct ServerHandle {
@@ -44,6 +45,8 @@ pub(super) struct ServerHandle {
     pub(super) eras: ServerEras,
     /// The client that the instance belongs to, if it is the only one.
     pub(super) client: Option<Arc<dyn ClientSession>>,
+    /// Roots of all clients that use the instance, if the settings say so.
+    pub(super) roots: Option<Arc<RootsUnion>>,
     /// Isolation of the users of the server.
     pub(super) isolation: Arc<UserIsolation>,
     /// Time without calls after which the instance is stopped, until the next call.
@@ -234,6 +237,7 @@ impl ServerHandle {
             }),
             eras: ServerEras::new(settings.era, Era::Stateless),
             client: None,
+            roots: (settings.is_shared && settings.roots == RootsChoice::Union).then(Arc::default),
             isolation: Arc::default(),
             idle_limit: watch::Sender::new(settings.idle_stop),
             settings,

@@ -29,6 +29,7 @@ use super::handle::ServerHandle;
 use super::input_tasks::{InputTasks, is_task_method, requested_task};
 use super::isolation::UserIsolation;
 use super::list::ListKind;
+use super::roots::RootsUnion;
 use super::updates::ServerUpdates;
 
 /// Key in `_meta` that relates a message to a task of a server with sessions.
@@ -62,7 +63,9 @@ struct InFlightState {
     input_tasks: InputTasks,
     /// The client that the connection belongs to, if it is the only one.
     client: Option<Arc<dyn ClientSession>>,
-    /// Requests to this client outside of calls.
+    /// Roots of all clients that use the connection, if the settings say so.
+    roots: Option<Arc<RootsUnion>>,
+    /// Requests to the client outside of calls.
     client_requests: watch::Sender<ClientRequestCount>,
 }
 
@@ -242,6 +245,7 @@ impl InFlightCalls {
             isolation: Arc::clone(&handle.isolation),
             server: handle.settings.name.clone(),
             client: handle.client.clone(),
+            roots: handle.roots.clone(),
             client_requests: watch::Sender::default(),
             has_custom_methods: AtomicBool::new(false),
             input_tasks: InputTasks::default(),
@@ -503,6 +507,10 @@ impl InFlightCalls {
             let question = question_of(request);
             let method = question.method.clone();
             return answer_or_empty_roots(client.ask(question).await, &method);
+        }
+        if let Some(union) = self.0.roots.as_ref().filter(|_| is_roots && related.is_none()) {
+            let _pending = PendingClientRequest::new(&self.0.client_requests);
+            return Ok(union.list().await);
         }
         // Servers also request roots on their own account. That must not suspend a call.
         if is_roots

@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use pegboard_core::call::CallContext;
+use pegboard_core::client::ClientSession;
 use pegboard_core::error::CallError;
 use pegboard_core::extensions::{ExtensionKey, Extensions};
 use pegboard_core::owner::Owner;
@@ -20,6 +21,7 @@ use super::connect::Connector;
 use super::eras::wanted_era;
 use super::handle::{ServerHandle, ServerPhase};
 use super::listing::{FurtherInstance, LiveListing};
+use super::roots::UnionMember;
 use super::supervisor::ServerSupervisor;
 
 /// Maximum number of dedicated instances per server.
@@ -82,6 +84,8 @@ pub(super) struct Instance {
 pub(super) struct AssignedInstance {
     instance: Arc<Instance>,
     kind: AssignmentKind,
+    /// The user's part in the roots of the instance.
+    roots: Option<UnionMember>,
 }
 
 enum AssignmentKind {
@@ -120,6 +124,15 @@ impl InstanceGuard {
         match self {
             Self::Shared(instance) => &instance.handle,
             Self::Assigned(assigned) => &assigned.instance.handle,
+        }
+    }
+
+    /// Waits until the server knows the roots of a new user, if it gets them outside of calls.
+    pub(super) async fn roots_told(&self) {
+        if let Self::Assigned(assigned) = self
+            && let Some(member) = &assigned.roots
+        {
+            member.told().await;
         }
     }
 }
@@ -231,7 +244,7 @@ impl InstanceGroup {
             None => {}
         }
         let assigned = if is_known && self.shared.handle.settings.is_shared {
-            self.assign_shared(&table)
+            self.assign_shared(&table, None)
         } else {
             self.assign(&mut table, None, context)?
         };
@@ -258,9 +271,15 @@ impl InstanceGroup {
             || table.principals.iter().any(|(known, used)| used.is_none() && is_other(known))
     }
 
-    fn assign_shared(&self, table: &InstanceTable) -> Arc<AssignedInstance> {
+    fn assign_shared(
+        &self,
+        table: &InstanceTable,
+        client: Option<Arc<dyn ClientSession>>,
+    ) -> Arc<AssignedInstance> {
         let kind = AssignmentKind::Shared { _user: Arc::clone(&table.shared_users) };
-        Arc::new(AssignedInstance { instance: Arc::clone(&self.shared), kind })
+        let instance = Arc::clone(&self.shared);
+        let roots = instance.handle.roots.as_ref().zip(client).and_then(|(roots, client)| roots.add(client));
+        Arc::new(AssignedInstance { instance, kind, roots })
     }
 
     /// Assigns an instance to a new user. That of an unshared server is never shared: its listing is published to
@@ -272,8 +291,8 @@ impl InstanceGroup {
         context: &CallContext,
     ) -> Result<Arc<AssignedInstance>, CallError> {
         let (shared, era) = (&self.shared.handle, wanted_era(context));
+        let client = session.and_then(|_| context.client().session());
         if !shared.settings.is_shared {
-            let client = session.and_then(|_| context.client().session());
             let instance = self.start_dedicated(table, shared.dedicated_to_session(era, client))?;
             return Ok(self.assigned(instance, session, AssignmentKind::Private));
         }
@@ -284,7 +303,7 @@ impl InstanceGroup {
             Arc::strong_count(&table.shared_users) == 1 && !is_busy && !self.is_kept_for_others(table, owner)
         };
         if !self.needs_isolation() || is_free() {
-            return Ok(self.assign_shared(table));
+            return Ok(self.assign_shared(table, client));
         }
         shared.isolation.report_split(&shared.settings.name);
         let instance = match table.pooled.pop() {
@@ -306,7 +325,7 @@ impl InstanceGroup {
         let configured = self.shared.handle.settings.idle_stop;
         let limit = if session.is_some() { configured } else { Some(configured.unwrap_or(UNUSED_LIMIT)) };
         instance.handle.set_idle_limit(limit);
-        Arc::new(AssignedInstance { instance, kind })
+        Arc::new(AssignedInstance { instance, kind, roots: None })
     }
 
     fn start_dedicated(

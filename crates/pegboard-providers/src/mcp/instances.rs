@@ -216,6 +216,7 @@ impl Handler for InstanceRouter {
     fn call<'a>(&'a self, call: &'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>> {
         async move {
             let guard = self.group(call.context()).await?.route(call.context())?;
+            guard.roots_told().await;
             let handle = guard.handle();
             let result = handle.execute(&ServerCall::call(call)).await?;
             Output::from_server(result).map_err(|problem| handle.invalid_result(problem))

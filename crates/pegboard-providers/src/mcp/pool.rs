@@ -98,6 +98,7 @@ fn pool_key(settings: &ResolvedMcpServer) -> String {
         target: _,
         is_enabled: _,
         is_shared,
+        roots,
         era,
         health_probe,
         start_timeout,
@@ -110,7 +111,7 @@ fn pool_key(settings: &ResolvedMcpServer) -> String {
     let fingerprint = settings.fingerprint();
     // The name is the only free text in it, and it contains no space.
     format!(
-        "{name} {fingerprint} {is_shared} {era:?} {health_probe:?} {start_timeout:?} {first_start_timeout:?} {idle_stop:?} \
+        "{name} {fingerprint} {is_shared} {roots:?} {era:?} {health_probe:?} {start_timeout:?} {first_start_timeout:?} {idle_stop:?} \
          {health_interval:?} {restart:?} {message_limits:?}"
     )
 }

@@ -141,7 +141,7 @@ impl ServerSupervisor {
                 return Err(error);
             }
         };
-        if self.handle.client.is_some() {
+        if self.handle.client.is_some() || self.handle.roots.is_some() {
             settle_start_requests(&in_flight).await;
         }
         self.backoff.record_start();
@@ -222,7 +222,7 @@ impl ServerSupervisor {
         ClientOptions {
             capabilities: match &self.handle.client {
                 Some(client) => client.capabilities(),
-                None => client_capabilities(),
+                None => client_capabilities(self.handle.roots.is_some()),
             },
             era: self.handle.eras.fixed().or(self.era),
             preferred_era: self.handle.eras.preferred(),
@@ -261,7 +261,7 @@ impl ServerSupervisor {
             }
             () = until_unresponsive(live, settings) => return CloseReason::Unresponsive,
             () = until_idle(live, self.handle.idle_limit()) => return CloseReason::Idle,
-            () = forward_roots_changes(live, self.handle.client.as_deref()) => return CloseReason::Idle,
+            () = forward_roots_changes(live, &self.handle) => return CloseReason::Idle,
             // Never completes while the server runs.
             () = self.listing.keep_current(live) => return CloseReason::Idle,
             reason = live.client().connection().closed() => reason,
@@ -399,27 +399,36 @@ fn list_error(failure: RequestError) -> ConnectorError {
     }
 }
 
-/// Waits, in bounded time, until the server of one client knows what it asked for at the start: its first call may depend on
-/// the roots of the client.
+/// Waits, in bounded time, until a server with roots knows what it asked for at the start: its first call may depend on them.
 async fn settle_start_requests(in_flight: &InFlightCalls) {
     if let Ok(true) = time::timeout(START_REQUESTS_TIMEOUT, in_flight.start_requests_answered()).await {
         time::sleep(START_ANSWERS_GRACE).await;
     }
 }
 
-/// Tells a server with sessions that the roots of its only client have changed. Never completes.
-async fn forward_roots_changes(live: &LiveConnection, client: Option<&dyn ClientSession>) {
-    if let Some(client) = client
-        && live.client().era() == Era::Session
-        && client.capabilities().at(&["roots", "listChanged"]).is_some_and(|flag| flag.as_str() == "true")
-    {
+/// Tells a server with sessions that the roots of its clients have changed. Never completes.
+async fn forward_roots_changes(live: &LiveConnection, handle: &ServerHandle) {
+    // A lost connection is noticed elsewhere.
+    let notify = async || live.client().notify("notifications/roots/list_changed", None).await.ok();
+    if live.client().era() != Era::Session {
+        // A server without sessions asks during calls only.
+    } else if let Some(client) = handle.client.as_ref().filter(|client| announces_roots_changes(&***client)) {
         let mut changes = client.roots_changes();
         while changes.changed().await.is_ok() {
-            // A lost connection is noticed elsewhere.
-            let _ = live.client().notify("notifications/roots/list_changed", None).await;
+            notify().await;
+        }
+    } else if let Some(union) = &handle.roots {
+        let mut changes = union.watch_changes();
+        loop {
+            changes.next().await;
+            notify().await;
         }
     }
     std::future::pending::<()>().await;
+}
+
+fn announces_roots_changes(client: &dyn ClientSession) -> bool {
+    client.capabilities().at(&["roots", "listChanged"]).is_some_and(|flag| flag.as_str() == "true")
 }
 
 /// Waits until the backend exits; forever if there is none.
@@ -477,11 +486,12 @@ async fn until_idle(live: &LiveConnection, mut limit: watch::Receiver<Option<Dur
 
 /// Client capabilities declared to servers that several clients use: those that can be bridged. A client that lacks
 /// one refuses the request itself.
-pub(super) fn client_capabilities() -> RawJson {
+pub(super) fn client_capabilities(has_union_of_roots: bool) -> RawJson {
+    let roots = if has_union_of_roots { json!({"listChanged": true}) } else { json!({}) };
     RawJson::from(json!({
         "elicitation": {"form": {}, "url": {}},
         "sampling": {"tools": {}},
-        "roots": {},
+        "roots": roots,
         "tasks": {
             "list": {}, "cancel": {},
             "requests": {"elicitation": {"create": {}}, "sampling": {"createMessage": {}}},

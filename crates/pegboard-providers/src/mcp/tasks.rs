@@ -112,7 +112,7 @@ pub(super) fn must_declare_tasks(error: &RpcError, context: &CallContext) -> boo
 }
 
 /// Capabilities declared to a stateless server in requests about a task.
-static TASK_CAPABILITIES: LazyLock<RawJson> = LazyLock::new(|| with_extension(&client_capabilities()));
+static TASK_CAPABILITIES: LazyLock<RawJson> = LazyLock::new(|| with_extension(&client_capabilities(false)));
 
 /// Adds the task extension to the capabilities of a caller.
 pub(super) fn with_extension(capabilities: &RawJson) -> RawJson {

@@ -674,12 +674,18 @@ impl Client for TestClient {
     }
 }
 
-/// A session whose client has one root.
-#[derive(Default)]
+/// A session whose client has one root, the home of its user.
 pub(crate) struct RootedSession {
+    pub(crate) user: &'static str,
     pub(crate) roots_changes: watch::Sender<u64>,
     /// Time that the client takes for an answer.
     pub(crate) delay: Duration,
+}
+
+impl Default for RootedSession {
+    fn default() -> Self {
+        Self { user: "ann", roots_changes: watch::Sender::default(), delay: Duration::ZERO }
+    }
 }
 
 impl ClientSession for RootedSession {
@@ -688,7 +694,7 @@ impl ClientSession for RootedSession {
     }
 
     fn ask(&self, request: InputRequest) -> BoxFuture<'_, Result<RawJson, AskError>> {
-        let roots = RawJson::from(json!({"roots": [{"uri": "file:///home/ann"}]}));
+        let roots = RawJson::from(json!({"roots": [{"uri": format!("file:///home/{}", self.user)}]}));
         let answer = if request.method == "roots/list" { Ok(roots) } else { Err(AskError::Unsupported) };
         async move {
             time::sleep(self.delay).await;

@@ -7,7 +7,7 @@ use pegboard_core::call::{Call, Invoker};
 use pegboard_core::client::Client;
 use pegboard_core::owner::Owner;
 use pegboard_core::provider::{Provider, ServerOffering};
-use pegboard_core::settings::mcp::ResolvedMcpServer;
+use pegboard_core::settings::mcp::{ResolvedMcpServer, RootsChoice};
 use pegboard_runtime::{Caller, CallerOptions, Runtime, SessionMode};
 use pegboard_wire::client::Era;
 use serde_json::{Value, json};
@@ -291,6 +291,44 @@ async fn the_instance_of_one_client_has_its_capabilities_and_roots() {
             wait_until(scripted.notices.subscribe(), has(CHANGED)).await;
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shared_instance_gets_the_roots_of_all_its_clients_by_setting() {
+    let scripted = ScriptedServer::new();
+    scripted.set_tools(&["capabilities", "later"]);
+    let runtime = runtime(&scripted, |settings| settings.roots = RootsChoice::Union).await;
+    let named = |user| {
+        let session = Arc::new(RootedSession { user, ..RootedSession::default() });
+        let client =
+            TestClient { has_session: true, session: Some(Arc::clone(&session)), ..TestClient::default() };
+        (Arc::new(client), session, runtime.caller(CallerOptions::default()))
+    };
+    let told = async |expected: &str| {
+        let told = |notices: &Vec<String>| notices.iter().any(|notice| notice == expected);
+        wait_until(scripted.notices.subscribe(), told).await;
+        scripted.notices.send_modify(Vec::clear);
+    };
+    const CHANGED: &str = "notifications/roots/list_changed";
+    let (ann, ann_session, ann_caller) = named("ann");
+    let capabilities = call(&ann_caller, "capabilities", &ann).await;
+    assert!(capabilities.contains(r#""roots":{"listChanged":true}"#), "{capabilities}");
+    told(CHANGED).await;
+    call(&ann_caller, "later", &ann).await;
+    told(r#"{"roots":[{"uri":"file:///home/ann"}]}"#).await;
+    // The same root twice is one.
+    let (bob, _session, bob_caller) = named("bob");
+    let (other, _other_session, other_caller) = named("ann");
+    call(&other_caller, "capabilities", &other).await;
+    call(&bob_caller, "later", &bob).await;
+    told(r#"{"roots":[{"uri":"file:///home/ann"},{"uri":"file:///home/bob"}]}"#).await;
+    ann_session.roots_changes.send_modify(|n_changes| *n_changes += 1);
+    told(CHANGED).await;
+    // A client that has left has no roots.
+    drop((bob_caller, other_caller));
+    told(CHANGED).await;
+    call(&ann_caller, "later", &ann).await;
+    told(r#"{"roots":[{"uri":"file:///home/ann"}]}"#).await;
 }
 
 /// Options of a principal that calls without a session.
