@@ -37,7 +37,7 @@ far as each has them.
 
 | | |
 |---|---|
-| servers, in both eras | FastMCP 4 and 2, fastmcp for TypeScript, TypeScript SDK 2, tmcp, mcp-lite, sequential-thinking, kubernetes-mcp-server (Go), Azure MCP (.NET) |
+| servers, in both eras | FastMCP 4 and 2, fastmcp for TypeScript, TypeScript SDK 2, tmcp, mcp-lite, sequential-thinking, server-filesystem, kubernetes-mcp-server (Go), Azure MCP (.NET) |
 | clients | LangChain, mcp-use, smolagents, openai-agents, pydantic-ai, LlamaIndex, AI SDK, Mastra, mcporter |
 
 The known differences are in `scripts/interop/exceptions.json`, with reasons.

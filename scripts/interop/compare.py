@@ -70,6 +70,13 @@ def python(virtual, *arguments):
 
 
 THOUGHT = call("sequentialthinking", thought="Look", nextThoughtNeeded=False, thoughtNumber=1, totalThoughts=1)
+# Without arguments it has the directories that the client gives as roots, outside of calls.
+FILESYSTEM = {"command": node, "args": [str(modules / "@modelcontextprotocol/server-filesystem/dist/index.js")]}
+IN_ROOTS = {
+    "list": True,
+    "roots": call("list_allowed_directories") | {"until": str(home / "root")},
+    "errors": call("get_file_info", path="/etc/hostname"),
+}
 # Servers by name: how each is started, and its features. One that has `http` prints its address.
 SERVERS = {
     "FastMCP 4": (python("python"), ALL),
@@ -84,11 +91,8 @@ SERVERS = {
         {"command": node, "args": [str(modules / "@modelcontextprotocol/server-sequential-thinking/dist/index.js")]},
         {"list": True, "call": THOUGHT, "errors": call("sequentialthinking", thought=5)},
     ),
-    # Without arguments it has the directories that the client gives as roots, outside of calls.
-    "server-filesystem": (
-        {"command": node, "args": [str(modules / "@modelcontextprotocol/server-filesystem/dist/index.js")], "shared": False},
-        {"list": True, "errors": call("get_file_info", path="/etc/hostname"), "roots": call("list_allowed_directories")},
-    ),
+    "server-filesystem": (FILESYSTEM | {"shared": False}, IN_ROOTS),
+    "server-filesystem, union": (FILESYSTEM | {"roots": "union"}, IN_ROOTS),
     "kubernetes-mcp-server (Go)": (
         {
             "command": node,

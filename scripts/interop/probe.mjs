@@ -85,7 +85,17 @@ function plain({ _meta, resultType, ttlMs, cacheScope, ...result }) {
     return result;
 }
 
-async function callTool({ tool, arguments: args = {} }) {
+/** Calls a tool, again and again while the result does not have the text of `until`. */
+async function callTool({ tool, arguments: args = {}, until = "" }) {
+    let result = await callOnce(tool, args);
+    for (let n = 0; !JSON.stringify(result).includes(until) && n < 100; n += 1) {
+        await setTimeout(50);
+        result = await callOnce(tool, args);
+    }
+    return result;
+}
+
+async function callOnce(tool, args) {
     const result = await call({ name: tool, arguments: args }, { timeout: LIMIT, onprogress: () => {} });
     return { ...plain(result), ...(progress.length ? { progress } : {}), ...(asked.length ? { asked } : {}) };
 }
