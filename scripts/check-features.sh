@@ -14,5 +14,6 @@ check() {
 
 check "" 99
 check runtime 109
-check gateway 205
+check gateway 120
+check http 152
 check app 242

@@ -13,8 +13,10 @@
 //! - `resource_index` and `resources`: prompts, resources, completions and subscriptions;
 //! - `client_request`: one client request, forwarded to the runtime and answered.
 
+#[cfg(feature = "http")]
 pub mod access;
 mod agents;
+#[cfg(feature = "http")]
 pub mod api;
 mod catalogue_memo;
 mod client_request;

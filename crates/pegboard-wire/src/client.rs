@@ -14,10 +14,12 @@ use crate::connection::{
     Connection, ConnectionLimits, InboundHandler, InboundRequest, OutgoingRequest, ProgressToken,
 };
 use crate::era::{LogLevel, Revision, meta};
+#[cfg(feature = "http-client")]
 use crate::http;
+#[cfg(feature = "http-client")]
 use crate::http::client::HttpOptions;
-use crate::http::client::resend::ResendSafety;
 use crate::http::headers::{self, HeaderParameter, MirroredHeaders};
+use crate::http::resend::ResendSafety;
 use crate::message::outgoing::{EncodedRequest, OutgoingMeta};
 use crate::message::{Id, Notification, RpcError};
 use crate::pending_request::{PendingRequest, RequestError};
@@ -141,6 +143,7 @@ impl McpClient {
     }
 
     /// Connects to a server by URL: streamable HTTP first, HTTP+SSE if the server only supports that.
+    #[cfg(feature = "http-client")]
     pub async fn connect_http(
         http: HttpOptions,
         handler: Arc<dyn InboundHandler>,

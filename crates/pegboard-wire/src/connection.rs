@@ -13,6 +13,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
 use crate::era::LogLevel;
+#[cfg(feature = "http-server")]
 use crate::http::server::streams::SessionStreams;
 use crate::message::{Id, Message, Notification, Request, RpcError};
 use crate::pending_request::RequestError;
@@ -176,6 +177,7 @@ impl Connection {
                 tokio::spawn(dispatch(Arc::downgrade(&shared), incoming, handler));
                 Self(shared)
             }
+            #[cfg(feature = "http-client")]
             RequestPath::Http { transport, dispatcher } => {
                 let outbound = Outbound::HttpClient { outgoing, cancels, transport };
                 let shared = ConnectionShared::new(outbound, Some(HandlerRef(handler)), trace, limits);
@@ -187,6 +189,7 @@ impl Connection {
 
     /// Opens the connection of an HTTP session. Its messages are passed to [`receive`](Self::receive) and
     /// [`begin`](Self::begin).
+    #[cfg(feature = "http-server")]
     pub(crate) fn open_session(
         streams: Arc<SessionStreams>,
         handler: Arc<dyn InboundHandler>,
@@ -218,8 +221,12 @@ impl Connection {
 
     /// Records the minimum level of log messages that the peer accepts.
     pub(crate) fn set_log_level(&self, level: LogLevel) {
-        if let Outbound::HttpSession { streams } = &self.0.outbound {
-            streams.set_log_level(level);
+        match &self.0.outbound {
+            #[cfg(feature = "http-server")]
+            Outbound::HttpSession { streams } => streams.set_log_level(level),
+            #[cfg(feature = "http-client")]
+            Outbound::HttpClient { .. } => {}
+            Outbound::Queue { .. } => {}
         }
     }
 

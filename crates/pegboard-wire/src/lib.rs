@@ -15,6 +15,8 @@
 //! This crate does not know toolboxes, configuration or policy, and of tools only the arguments that MCP
 //! mirrors in headers.
 //!
+//! The features `http-client` and `http-server` add streamable HTTP, HTTP+SSE and WebSocket in that role.
+//!
 //! A server and a client, connected by a pipe:
 //!
 //! ```
@@ -76,6 +78,10 @@
 //! # }
 //! ```
 
+// What only a transport reads is written without it.
+#![cfg_attr(not(all(feature = "http-client", feature = "http-server")), allow(unused))]
+
+#[cfg(feature = "http-client")]
 mod certificate_error;
 pub mod client;
 mod connection;
@@ -88,6 +94,7 @@ pub mod server;
 mod state_signer;
 pub mod stdio;
 pub mod transport;
+#[cfg(any(feature = "http-client", feature = "http-server"))]
 pub mod websocket;
 
 pub use connection::{

@@ -14,6 +14,7 @@ use tokio::sync::broadcast;
 use crate::connection::{Connection, ConnectionLimits, ConnectionRole};
 use crate::era::{Era, LogLevel, Revision};
 use crate::http::headers::HeaderParameter;
+#[cfg(feature = "http-server")]
 use crate::http::server::streams::SessionStreams;
 use crate::message::{Notification, RpcError};
 use crate::state_signer::StateSigner;
@@ -277,6 +278,7 @@ impl ServiceServer {
     }
 
     /// Opens the connection of a session over HTTP.
+    #[cfg(feature = "http-server")]
     pub(crate) fn open_http_session(&self, streams: Arc<SessionStreams>, id: ClientSessionId) -> Connection {
         session::open_http(self, streams, id)
     }

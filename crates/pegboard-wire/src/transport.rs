@@ -13,7 +13,9 @@ use http::HeaderMap;
 use tokio::sync::mpsc;
 use tokio::time;
 
+#[cfg(feature = "http-client")]
 use crate::http::client::send_order::MessageTurn;
+#[cfg(feature = "http-client")]
 use crate::http::client::{HttpDispatcher, HttpTransport};
 use crate::message::outline::{AnsweredRequest, answered_requests};
 use crate::message::{Frame, Id, InvalidMessage, Message, code};
@@ -39,13 +41,21 @@ pub struct OutgoingMessage {
     /// Closes the stream after this message; the peer reconnects after this delay.
     pub close_stream: Option<Duration>,
     /// Position in the send order, for the HTTP client.
+    #[cfg(feature = "http-client")]
     pub(crate) turn: Option<MessageTurn>,
 }
 
 impl OutgoingMessage {
     /// Creates a message that belongs to no request.
     pub fn new(message: Message) -> Self {
-        Self { message, related_request: None, headers: HeaderMap::new(), close_stream: None, turn: None }
+        Self {
+            message,
+            related_request: None,
+            headers: HeaderMap::new(),
+            close_stream: None,
+            #[cfg(feature = "http-client")]
+            turn: None,
+        }
     }
 
     /// Sets the request of the peer that the message belongs to.
@@ -317,6 +327,7 @@ pub(crate) enum RequestPath {
     /// All messages share one stream; the transport drives it.
     Multiplexed { incoming: mpsc::Receiver<IncomingEvent> },
     /// Each request has its own HTTP exchange, driven by its caller.
+    #[cfg(feature = "http-client")]
     Http { transport: Arc<HttpTransport>, dispatcher: HttpDispatcher },
 }
 

@@ -14,10 +14,13 @@ use tokio::time;
 use super::pending::{CancelMode, ProgressToken};
 use super::{CANCELLED_METHOD, Connection, ConnectionRole};
 use crate::era::Era;
+#[cfg(feature = "http-client")]
 use crate::http::client::HttpTransport;
+#[cfg(feature = "http-client")]
 use crate::http::client::call::HttpCall;
-use crate::http::client::resend::ResendSafety;
 use crate::http::headers::MirroredHeaders;
+use crate::http::resend::ResendSafety;
+#[cfg(feature = "http-server")]
 use crate::http::server::streams::SessionStreams;
 use crate::message::outgoing::{EncodedRequest, OutgoingMeta};
 use crate::message::{Id, Message, Notification};
@@ -73,14 +76,14 @@ impl Connection {
         request: OutgoingRequest<'_>,
         related_request: Option<Id>,
     ) -> impl Future<Output = Result<PendingRequest, RequestError>> + use<'_> {
-        match &self.0.outbound {
-            Outbound::HttpClient { transport, .. } => {
-                Either::Left(future::ready(self.request_over_http(transport, request)))
-            }
-            Outbound::Queue { .. } | Outbound::HttpSession { .. } => {
-                Either::Right(self.queue_request(request, related_request))
-            }
+        #[cfg(feature = "http-client")]
+        if let Outbound::HttpClient { transport, .. } = &self.0.outbound {
+            return Either::Left(future::ready(self.request_over_http(transport, request)));
         }
+        let queued = self.queue_request(request, related_request);
+        #[cfg(feature = "http-client")]
+        let queued = Either::Right(queued);
+        queued
     }
 
     fn queue_request(
@@ -110,6 +113,7 @@ impl Connection {
     }
 
     /// Prepares a request that its caller drives.
+    #[cfg(feature = "http-client")]
     fn request_over_http(
         &self,
         transport: &Arc<HttpTransport>,
@@ -201,12 +205,14 @@ pub(super) enum Outbound {
     /// All messages are queued for the transport.
     Queue { outgoing: mpsc::Sender<OutgoingMessage>, cancels: mpsc::UnboundedSender<CancelRequest> },
     /// A client over HTTP: each request is driven by its caller, the rest is queued.
+    #[cfg(feature = "http-client")]
     HttpClient {
         outgoing: mpsc::Sender<OutgoingMessage>,
         cancels: mpsc::UnboundedSender<CancelRequest>,
         transport: Arc<HttpTransport>,
     },
     /// A session of the HTTP server: messages go straight to its streams.
+    #[cfg(feature = "http-server")]
     HttpSession { streams: Arc<SessionStreams> },
 }
 
@@ -215,10 +221,12 @@ impl Outbound {
     pub(super) fn send(&self, mut message: OutgoingMessage) -> Sending<'_> {
         let outgoing = match self {
             Self::Queue { outgoing, .. } => outgoing,
+            #[cfg(feature = "http-client")]
             Self::HttpClient { outgoing, transport, .. } => {
                 message.turn = Some(transport.turn_of(&message.message));
                 outgoing
             }
+            #[cfg(feature = "http-server")]
             Self::HttpSession { streams } => return Either::Left(future::ready(streams.route(&message))),
         };
         match outgoing.try_send(message) {
@@ -234,9 +242,14 @@ impl Outbound {
     /// Cancels a request on the wire. A closed transport has nothing to cancel.
     pub(super) fn cancel(&self, cancel: CancelRequest) {
         match self {
-            Self::Queue { cancels, .. } | Self::HttpClient { cancels, .. } => {
+            Self::Queue { cancels, .. } => {
                 let _ = cancels.send(cancel);
             }
+            #[cfg(feature = "http-client")]
+            Self::HttpClient { cancels, .. } => {
+                let _ = cancels.send(cancel);
+            }
+            #[cfg(feature = "http-server")]
             Self::HttpSession { streams } => {
                 // Without memory for it, the client keeps a request that has ended.
                 let _ = streams.route(&OutgoingMessage::new(cancel_notification(&cancel)));

@@ -13,7 +13,6 @@ mod http1;
 mod listen;
 mod pool;
 pub(crate) mod request_headers;
-pub(crate) mod resend;
 pub(crate) mod response;
 pub(crate) mod send_order;
 mod session;

@@ -10,8 +10,8 @@ use tokio::time;
 use crate::connection::cancel_notification;
 use crate::http::client::HttpOptions;
 use crate::http::client::endpoint::{self, HttpEndpoint, ResponseBodyKind, SseStream, SseStreamError};
-use crate::http::client::resend::ResendSafety;
 use crate::http::client::send_order::SendOrder;
+use crate::http::resend::ResendSafety;
 use crate::http::sse::EventTooLarge;
 use crate::message::Message;
 use crate::transport::{

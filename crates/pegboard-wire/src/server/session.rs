@@ -18,6 +18,7 @@ use super::{
 };
 use crate::connection::{Connection, InboundHandler, InboundRequest, WeakConnection};
 use crate::era::{Era, LogLevel, Revision};
+#[cfg(feature = "http-server")]
 use crate::http::server::streams::SessionStreams;
 use crate::message::{Id, Notification, Request, RpcError, code};
 use crate::transport::TransportHandle;
@@ -40,6 +41,7 @@ pub(crate) fn open(server: &ServiceServer, transport: TransportHandle, id: Clien
 }
 
 /// Serves one client of the session era over HTTP.
+#[cfg(feature = "http-server")]
 pub(crate) fn open_http(
     server: &ServiceServer,
     streams: Arc<SessionStreams>,
