@@ -15,7 +15,7 @@ use arc_swap::ArcSwapOption;
 use http::HeaderValue;
 use pegboard_core::fingerprint::sha256_hex;
 use pegboard_core::owner::Owner;
-use pegboard_core::settings::mcp::Secret;
+use pegboard_core::secret::Secret;
 use pegboard_core::store::{CredentialKey, SlotStore};
 use reqwest::Url;
 use rmcp::transport::auth::{

@@ -8,10 +8,11 @@ use serde_json::{Map, Value};
 use crate::Environment;
 use crate::configuration::{Configuration, UnusableEntry};
 use crate::dialect::ConfigDialect;
-use crate::edit::{ConfigDocument, EditError, FileChange};
+use crate::edit::{ConfigDocument, EditError, EditPath, FileChange};
 use crate::error::ConfigurationError;
 use crate::inventory::{Inventory, inventory_layers};
 use crate::layers::{Layers, load_layers};
+use crate::plaintext_keys::replace_plaintext_keys;
 use crate::problem::{ConfigProblem, Severity};
 use crate::variables::FileWorkspace;
 
@@ -130,6 +131,29 @@ impl<'e> ConfigFile<'e> {
         Self { old, ..self }
     }
 
+    /// Replaces the plaintext keys that the edit adds with what `replace` returns for their path and text.
+    pub fn replace_added_keys(
+        &mut self,
+        replace: &mut dyn FnMut(&[String], &str) -> Option<String>,
+    ) -> Result<(), ConfigFileError> {
+        let old = self.old.as_deref().and_then(|old| ConfigDocument::new(&self.path, old.to_owned()).ok());
+        let mut known: Vec<(Vec<String>, String)> = Vec::new();
+        if let Some(old) = old {
+            replace_plaintext_keys(old.value(), &mut |path, key| {
+                known.push((path.to_vec(), key.to_owned()));
+                None
+            });
+        }
+        let changed = replace_plaintext_keys(self.document.value(), &mut |path, key| {
+            let is_known = known.iter().any(|(known_path, known_key)| known_path == path && known_key == key);
+            if is_known { None } else { replace(path, key) }
+        });
+        for (path, value) in changed {
+            self.document.set(&EditPath::from_keys(path.iter().map(String::as_str)), &value)?;
+        }
+        Ok(())
+    }
+
     /// Resolves the toolbox of a new entry. The workbench dialect has no entries outside toolboxes.
     pub fn toolbox(&self, wanted: Option<&str>) -> Result<Option<String>, ConfigFileError> {
         let is_workbench = self.dialect == ConfigDialect::Workbench;
@@ -186,7 +210,7 @@ fn load_text(
     text: &str,
     environment: Environment<'_>,
 ) -> Result<Configuration, ConfigurationError> {
-    match load_layers(&text_layer(path, text), environment) {
+    match load_layers(&text_layer(path, text).assuming_secrets(), environment) {
         Err(ConfigurationError::Empty { .. }) => Ok(Configuration::default()),
         loaded => loaded,
     }

@@ -7,10 +7,11 @@ use indexmap::IndexMap;
 use pegboard_core::chain::ChainSpec;
 use pegboard_core::id::{ServerName, ToolName, ToolboxName};
 use pegboard_core::model::ModelProviderName;
+use pegboard_core::secret::Secret;
 use pegboard_core::settings::agent::AgentSettings;
 use pegboard_core::settings::cache::CacheSettings;
 use pegboard_core::settings::gateway::{Expose, GatewaySettings};
-use pegboard_core::settings::mcp::{McpTarget, ResolvedMcpServer, Secret};
+use pegboard_core::settings::mcp::{McpTarget, ResolvedMcpServer};
 use pegboard_core::settings::model::ModelProviderSettings;
 use pegboard_core::settings::openapi::OpenApiSettings;
 use pegboard_core::settings::rest::RestTool;
@@ -25,7 +26,7 @@ use crate::tree::Node;
 use crate::trust::FileAction;
 
 /// A loaded configuration: variables are expanded and names are validated.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Configuration {
     /// Settings of the runtime.
     pub settings: RuntimeSettings,
@@ -56,6 +57,18 @@ pub struct Configuration {
     pub missing_inputs: Vec<MissingInput>,
     /// The merged sources as written; see [`Configuration::effective_settings`].
     pub merged: MergedTree,
+}
+
+/// Omits secrets.
+impl fmt::Debug for Configuration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Configuration")
+            .field("toolboxes", &self.toolboxes)
+            .field("providers", &self.providers)
+            .field("sources", &self.sources)
+            .field("problems", &self.problems)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The merged sources of a configuration, before variables are expanded.

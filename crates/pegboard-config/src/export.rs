@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use pegboard_core::settings::mcp::Secret;
+use pegboard_core::secret::Secret;
 use serde_json::{Value, json};
 
 use crate::clients::KnownClient;
@@ -17,7 +17,7 @@ use crate::source::ConfigFormat;
 pub const SERVER_NAME: &str = "pegboard";
 
 /// Way in which clients connect to Pegboard.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub enum ServeTarget {
     /// They start a program.
     Program {

@@ -128,7 +128,7 @@ pub(crate) fn inventory_found(
     environment: Environment<'_>,
 ) -> Result<Inventory, ConfigurationError> {
     let folder = path.parent().unwrap_or(Path::new(""));
-    let layers = Layers::new(folder).part_from(origin, path, selection.clone());
+    let layers = Layers::new(folder).part_from(origin, path, selection.clone()).assuming_secrets();
     inventory_layers(path, &layers, environment)
 }
 

@@ -5,6 +5,7 @@
 //! tree is then read once, so that every value is reported with its own location.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde_json::Value as Json;
 
@@ -15,6 +16,7 @@ use crate::error::ConfigurationError;
 use crate::inputs::MissingInput;
 use crate::problem::{ConfigProblem, Severity};
 use crate::read::{self, ConfigReader};
+use crate::secret_source::{AssumedSecrets, SecretSource, SharedSecretSource};
 use crate::section::SECTIONS;
 use crate::source::{ConfigFormat, ConfigSource, SourceKind, SourceText};
 use crate::tree::{self, DuplicateKey, Node, ParsedTree, Span, Value};
@@ -55,6 +57,8 @@ pub struct Layers {
     sources: Vec<SourceLayer>,
     /// Required owner of files that are not named; not checked if `None`.
     owner: Option<FileOwner>,
+    /// Source of `${keyring:…}` and `${cmd:…}`.
+    secrets: Option<SharedSecretSource>,
 }
 
 #[derive(Clone, Debug)]
@@ -85,7 +89,7 @@ enum SourceInput {
 impl Layers {
     /// Creates an empty set. Paths that are in no file are relative to `folder`.
     pub fn new(folder: &Path) -> Self {
-        Self { folder: folder.to_owned(), sources: Vec::new(), owner: None }
+        Self { folder: folder.to_owned(), sources: Vec::new(), owner: None, secrets: None }
     }
 
     /// Adds the user's file, which applies to all projects. If files are named, only its settings apply and
@@ -137,6 +141,18 @@ impl Layers {
     #[must_use]
     pub fn owned_by(self, owner: FileOwner) -> Self {
         Self { owner: Some(owner), ..self }
+    }
+
+    /// Sets the source of `${keyring:…}` and `${cmd:…}`. Without one they are errors.
+    #[must_use]
+    pub fn secrets(self, source: Arc<dyn SecretSource>) -> Self {
+        Self { secrets: Some(SharedSecretSource(source)), ..self }
+    }
+
+    /// Assumes that every `${keyring:…}` and `${cmd:…}` has a value, and reads none, for looking at the sources only.
+    #[must_use]
+    pub fn assuming_secrets(self) -> Self {
+        self.secrets(Arc::new(AssumedSecrets))
     }
 
     /// Adds a native value that is in no file, with the priority of a named file. `name` identifies it in
@@ -215,6 +231,7 @@ pub fn load_layers(
     }
     let mut configuration = Configuration::default();
     let mut reader = ConfigReader::new(&texts, environment, &root, &duplicates);
+    reader.use_secrets(layers.secrets.as_ref());
     notes.report_to(&mut reader);
     native::read(&mut reader, &root, &mut configuration);
     let inputs = native::inputs(&mut reader, &root);

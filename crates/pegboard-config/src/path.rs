@@ -24,6 +24,14 @@ impl KeyPath {
         Self(segments)
     }
 
+    /// Returns the last key, if there is one after all indexes.
+    pub(crate) fn last_key(&self) -> Option<&str> {
+        match self.0.last()? {
+            KeySegment::Key(key) => Some(key),
+            KeySegment::Index(_) => None,
+        }
+    }
+
     /// Returns `true` if `other` is a proper prefix of this path.
     pub(crate) fn is_inside(&self, other: &Self) -> bool {
         self.0.len() > other.0.len() && self.0.starts_with(&other.0)

@@ -4,7 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 
 use pegboard_core::fingerprint::sha256_hex;
-use pegboard_core::settings::mcp::Secret;
+use pegboard_core::redact::{self, Redactor, is_secret_name};
+use pegboard_core::secret::{MIN_SECRET_CHARACTERS, Secret};
 use serde::de::DeserializeOwned;
 
 use crate::Environment;
@@ -12,10 +13,12 @@ use crate::configuration::UnusableEntry;
 use crate::did_you_mean;
 use crate::path::{KeyPath, KeySegment};
 use crate::problem::{ConfigProblem, Severity};
+use crate::redact::MASK;
+use crate::secret_source::SharedSecretSource;
 pub(crate) use crate::source::KeyStrictness;
 use crate::source::SourceText;
 use crate::tree::{DuplicateKey, Node, Span, TreeEntry, Value, ValueOrigin};
-use crate::variables::VariableContext;
+use crate::variables::{ExpandedOrigin, ExpandedValue, VariableContext};
 
 mod deserializer;
 mod error;
@@ -30,8 +33,6 @@ const MAX_PROBLEMS: usize = 100;
 const MAX_LISTED: usize = 10;
 /// Maximum number of watched files.
 const MAX_WATCHED: usize = 1_000;
-/// Minimum length of a secret: shorter ones would match innocent text.
-const MIN_SECRET_CHARACTERS: usize = 4;
 
 /// Reads settings from a tree with values from several texts.
 pub(crate) struct ConfigReader<'r> {
@@ -116,7 +117,7 @@ impl<'r> ConfigReader<'r> {
         let one_more = duplicates.next();
         let context_of = |text: &SourceText| {
             let (folder, workspace) = (text.folder.clone(), text.workspace(environment));
-            VariableContext { environment, folder, workspace }
+            VariableContext { environment, folder, workspace, secrets: None }
         };
         let mut reader = Self {
             texts,
@@ -132,6 +133,13 @@ impl<'r> ConfigReader<'r> {
         };
         reader.report_duplicates(one_more.into_iter().collect());
         reader
+    }
+
+    /// Sets the source of secrets that are in no file and no variable.
+    pub(crate) fn use_secrets(&mut self, source: Option<&SharedSecretSource>) {
+        for context in &mut self.variable_context {
+            context.secrets = source.cloned();
+        }
     }
 
     /// Returns the text that a span is in.
@@ -252,9 +260,7 @@ impl<'r> ConfigReader<'r> {
         self.duplicates = others;
         self.report_duplicates(inside);
         let mut part = self.part.take().unwrap_or_default();
-        for problem in &mut part.problems {
-            redact_problem(problem, &self.secrets);
-        }
+        redact_problems(&mut part.problems, &self.secrets);
         self.part_problems.extend(part.problems.iter().cloned());
         part
     }
@@ -266,9 +272,7 @@ impl<'r> ConfigReader<'r> {
         self.secrets.sort_by(|one, other| other.len().cmp(&one.len()).then_with(|| one.cmp(other)));
         self.secrets.dedup();
         for problems in [&mut self.file_problems, &mut self.part_problems] {
-            for problem in &mut *problems {
-                redact_problem(problem, &self.secrets);
-            }
+            redact_problems(problems, &self.secrets);
             sort(problems, self.texts);
         }
         let secrets = std::mem::take(&mut self.secrets).into_iter().map(Secret::new).collect();
@@ -300,10 +304,28 @@ impl<'r> ConfigReader<'r> {
 
     /// Adds a text to redact.
     pub(crate) fn add_secret(&mut self, text: &str) {
-        // These are never secrets, and occur in many messages.
-        let is_word = matches!(text, "true" | "false" | "null");
-        if text.chars().count() >= MIN_SECRET_CHARACTERS && !is_word {
+        if redact::is_redactable(text) {
             self.secrets.push(text.to_owned());
+        }
+    }
+
+    /// Adds a text to redact under a name, which tells if a short one is secret.
+    pub(crate) fn add_named_secret(&mut self, name: &str, text: &str) {
+        if redact::is_redactable_under(name, text) {
+            self.secrets.push(text.to_owned());
+        }
+    }
+
+    /// Adds a value that is secret by its place. One that is too short to be redacted is an error.
+    pub(crate) fn add_certain_secret(&mut self, text: &str, span: Span, path: &KeyPath) {
+        let n_characters = text.chars().count();
+        self.add_secret(text);
+        if (1..MIN_SECRET_CHARACTERS).contains(&n_characters) {
+            let message = format!(
+                "the secret has fewer than {MIN_SECRET_CHARACTERS} characters, so it cannot be kept out of logs: it \
+                 occurs in innocent text"
+            );
+            self.error(span, path, message, Some("use a longer one".to_owned()));
         }
     }
 
@@ -346,7 +368,15 @@ impl<'r> ConfigReader<'r> {
             (true, false) => ValueOrigin::Default,
             (true, true) => ValueOrigin::Written,
         };
-        filled.secrets.iter().for_each(|secret| self.add_secret(secret));
+        for ExpandedValue { text, origin } in &filled.secrets {
+            let name = path.last_key().unwrap_or_default();
+            match origin {
+                ExpandedOrigin::Variable(_) if is_secret_name(name) => self.add_secret(text),
+                ExpandedOrigin::Variable(variable) => self.add_named_secret(variable, text),
+                ExpandedOrigin::Given => self.add_secret(text),
+                ExpandedOrigin::Stored => self.add_certain_secret(text, span, path),
+            }
+        }
         for path in reference_names(text, "${file:") {
             self.watch(self.text(span).folder.join(path));
         }
@@ -512,18 +542,16 @@ fn reference_names<'t>(text: &'t str, beginning: &'t str) -> impl Iterator<Item 
     references.filter_map(|rest| rest.split_once('}')).map(|(name, _)| name).filter(|name| !name.is_empty())
 }
 
-/// Redacts secrets that got into a message, literally or escaped.
-fn redact_problem(problem: &mut ConfigProblem, secrets: &[String]) {
-    let texts = [Some(&mut problem.message), problem.help.as_mut(), Some(&mut problem.path)];
-    for text in texts.into_iter().flatten() {
-        for secret in secrets {
-            let quoted = format!("{secret:?}");
-            let quoted = quoted.get(1..quoted.len() - 1).unwrap_or_default();
-            for spelling in [secret.as_str(), quoted] {
-                if text.contains(spelling) {
-                    *text = text.replace(spelling, "***");
-                }
-            }
+/// Redacts secrets that got into messages, literally or escaped.
+fn redact_problems(problems: &mut [ConfigProblem], secrets: &[String]) {
+    if problems.is_empty() || secrets.is_empty() {
+        return;
+    }
+    let redactor = Redactor::with_escapes(secrets);
+    for problem in problems {
+        let texts = [Some(&mut problem.message), problem.help.as_mut(), Some(&mut problem.path)];
+        for text in texts.into_iter().flatten() {
+            *text = redactor.marked_text(text, MASK).into_owned();
         }
     }
 }

@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 use crate::source::holds_secrets;
 
 /// Replacement of a secret.
-const MASK: &str = "***";
+pub(crate) const MASK: &str = "***";
 
 /// Minimum length of a user name in a URL that may be a token.
 const MIN_TOKEN_BYTES: usize = 20;
@@ -56,7 +56,7 @@ fn redact_text(text: &str) -> String {
         let end = reference.find('}').map_or(reference.len(), |end| end + 1);
         shown.push_str(&reference[..name_end.min(end)]);
         // The rest of a reference is a path or an ID, or may be a secret default.
-        let names_something = ["${file", "${env", "${input"].contains(&&reference[..name_end]);
+        let names_something = ["${file", "${env", "${input", "${keyring"].contains(&&reference[..name_end]);
         shown.push_str(match (names_something, name_end + 1 < end) {
             (true, _) => &reference[name_end..end],
             (false, true) => ":***}",

@@ -205,7 +205,7 @@ struct SpecFile {
 /// ```
 pub fn load_spec(spec: &SourceSpec, context: &SpecContext<'_>) -> Result<Configuration, ConfigurationError> {
     let layers = spec.add_to(Layers::new(context.folder), context)?;
-    load_layers(&layers, context.environment)
+    load_layers(&layers.assuming_secrets(), context.environment)
 }
 
 fn absolute(folder: &Path) -> PathBuf {

@@ -6,11 +6,12 @@
 use std::fs::File;
 use std::io::Read;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use crate::Environment;
 use crate::clients::{KnownClient, clients, is_user_file};
 use crate::find::user_folder;
+use crate::secret_source::{SharedSecretSource, command_words};
 
 /// Maximum size of a file in `${file:…}`.
 const MAX_FILE_BYTES: u64 = 64 * 1024;
@@ -25,6 +26,26 @@ pub(crate) struct VariableContext<'s> {
     pub(crate) folder: PathBuf,
     /// Directory that its programs run in.
     pub(crate) workspace: FileWorkspace,
+    /// Source of `${keyring:…}` and `${cmd:…}`.
+    pub(crate) secrets: Option<SharedSecretSource>,
+}
+
+/// An expanded value that may be secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ExpandedValue {
+    pub(crate) text: String,
+    pub(crate) origin: ExpandedOrigin,
+}
+
+/// Origin of an expanded value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ExpandedOrigin {
+    /// A variable; its name tells if it may be secret.
+    Variable(String),
+    /// A file, or the answer to a question.
+    Given,
+    /// The keyring or a command, which hold nothing but secrets.
+    Stored,
 }
 
 /// Directory that the programs of a file run in.
@@ -43,7 +64,8 @@ impl FileWorkspace {
     pub(crate) fn of_file(path: &Path, folder: &Path, environment: Environment<'_>) -> Self {
         let home = environment("HOME").or_else(|| environment("USERPROFILE")).map(PathBuf::from);
         let home = || home.clone().filter(|home| home.is_absolute() && home.is_dir());
-        let is_users = user_folder(environment).is_some_and(|users| path.starts_with(users));
+        let is_plain = path.components().all(|component| component != Component::ParentDir);
+        let is_users = is_plain && user_folder(environment).is_some_and(|users| path.starts_with(users));
         match (is_users, is_user_file(path, environment), home()) {
             (true, _, Some(home)) => Self::Home(home),
             (false, true, Some(home)) => Self::AnyProject(home),
@@ -64,7 +86,7 @@ impl FileWorkspace {
 pub(crate) struct ExpandedText {
     pub(crate) text: String,
     /// Expanded values that may be secret.
-    pub(crate) secrets: Vec<String>,
+    pub(crate) secrets: Vec<ExpandedValue>,
     /// References that could not be resolved.
     pub(crate) unresolved: Vec<UnresolvedReference>,
 }
@@ -120,9 +142,9 @@ impl VariableContext<'_> {
         }
         match Reference::read(inner).ok_or_else(|| malformed(inner)).and_then(|found| self.resolve(&found)) {
             Ok(ResolvedReference::Plain(value)) => filled.text.push_str(&value),
-            Ok(ResolvedReference::Secret(value)) => {
-                filled.text.push_str(&value);
-                filled.secrets.push(value);
+            Ok(ResolvedReference::Secret(text, origin)) => {
+                filled.text.push_str(&text);
+                filled.secrets.push(ExpandedValue { text, origin });
             }
             Ok(ResolvedReference::Default(default)) => {
                 let inside = self.expand(default);
@@ -156,18 +178,82 @@ impl VariableContext<'_> {
                 let home = (self.environment)("HOME").or_else(|| (self.environment)("USERPROFILE"));
                 home.map(ResolvedReference::Plain).ok_or_else(|| not_set("HOME", None))
             }
-            Reference::File(path) => self.read_file(path).map(ResolvedReference::Secret),
+            Reference::File(path) => {
+                self.read_file(path).map(|text| ResolvedReference::Secret(text, ExpandedOrigin::Given))
+            }
+            Reference::Keyring(name) => self.keyring(name),
+            Reference::Command(command) => self.command(command),
             Reference::Input { id, default } => {
                 let name = format!("{INPUT_PREFIX}{}", id.to_uppercase().replace(['-', '.', ' '], "_"));
-                let answer = (self.environment)(&name).map(ResolvedReference::Secret);
+                let answer = (self.environment)(&name);
+                let answer = answer.map(|text| ResolvedReference::Secret(text, ExpandedOrigin::Given));
                 answer.or(default.map(ResolvedReference::Default)).ok_or_else(|| not_set(&name, None))
             }
             Reference::Variable { name, fallback } => match ((self.environment)(name), fallback) {
-                (Some(value), _) => Ok(ResolvedReference::Secret(value)),
+                (Some(value), _) => {
+                    Ok(ResolvedReference::Secret(value, ExpandedOrigin::Variable((*name).to_owned())))
+                }
                 (None, Some(Fallback::Default(default))) => Ok(ResolvedReference::Default(default)),
                 (None, Some(Fallback::Message(message))) => Err(not_set(name, Some(message))),
                 (None, None) => Err(not_set(name, None)),
             },
+        }
+    }
+
+    /// Returns a secret of the keyring.
+    fn keyring(&self, name: &str) -> Result<ResolvedReference<'static>, ResolveError> {
+        let set = format!("pegboard secret set {name}");
+        let source = self.secrets.as_ref().ok_or_else(|| ResolveError {
+            needs: None,
+            message: "secrets of the keyring are not available here".to_owned(),
+            help: "use a variable: ${NAME}".to_owned(),
+        })?;
+        match source.0.keyring(name) {
+            Ok(Some(secret)) => {
+                Ok(ResolvedReference::Secret(secret.reveal().to_owned(), ExpandedOrigin::Stored))
+            }
+            Ok(None) => {
+                Err(ResolveError { needs: None, message: format!("there is no secret '{name}'"), help: set })
+            }
+            Err(why) => Err(ResolveError {
+                needs: None,
+                message: format!("cannot read the secret '{name}': {why}"),
+                help: set,
+            }),
+        }
+    }
+
+    /// Returns the output of a command. Only the user's own file may start one: loading a file must not run what
+    /// someone else wrote.
+    fn command(&self, command: &str) -> Result<ResolvedReference<'static>, ResolveError> {
+        let refused = |message: &str, help: &str| ResolveError {
+            needs: None,
+            message: message.to_owned(),
+            help: help.to_owned(),
+        };
+        let FileWorkspace::Home(_) = &self.workspace else {
+            return Err(refused(
+                "${cmd:…} runs a command, which only the user's own configuration may do",
+                "move the entry to pegboard.yaml in ~/.config/pegboard, or use ${keyring:NAME}",
+            ));
+        };
+        let Some(source) = &self.secrets else {
+            return Err(refused("commands are not run here", "use a variable: ${NAME}"));
+        };
+        let words = command_words(command)
+            .ok_or_else(|| refused("the command of ${cmd:…} has a quote that is not closed", "close it"))?;
+        match source.0.command(&words) {
+            Ok(secret) if secret.reveal().is_empty() => Err(ResolveError {
+                needs: None,
+                message: format!("the command '{}' printed nothing", words[0]),
+                help: format!("run it by hand: {command}"),
+            }),
+            Ok(secret) => Ok(ResolvedReference::Secret(secret.reveal().to_owned(), ExpandedOrigin::Stored)),
+            Err(why) => Err(ResolveError {
+                needs: None,
+                message: format!("the command '{}' {why}", words[0]),
+                help: format!("run it by hand: {command}"),
+            }),
         }
     }
 
@@ -207,7 +293,7 @@ pub(crate) fn read_limited(path: &Path) -> std::io::Result<Vec<u8>> {
 /// The target of a reference.
 enum ResolvedReference<'t> {
     Plain(String),
-    Secret(String),
+    Secret(String, ExpandedOrigin),
     /// Unset, with a default that may contain a reference itself.
     Default(&'t str),
 }
@@ -256,7 +342,8 @@ fn malformed(inner: &str) -> ResolveError {
     ResolveError {
         needs: None,
         message: "Malformed syntax: not a variable reference".to_owned(),
-        help: "use ${NAME}, ${NAME:-default}, ${NAME:?message}, ${env:NAME}, ${file:PATH}, ${input:ID}, ${userHome}, \
+        help: "use ${NAME}, ${NAME:-default}, ${NAME:?message}, ${env:NAME}, ${file:PATH}, ${input:ID}, ${keyring:NAME}, \
+               ${cmd:COMMAND}, ${userHome}, \
                ${configDir}, ${workspaceFolder} or ${workspaceFolderBasename}, or $${ for a literal ${"
             .to_owned(),
     }
@@ -267,6 +354,8 @@ enum Reference<'t> {
     Variable { name: &'t str, fallback: Option<Fallback<'t>> },
     File(&'t str),
     Input { id: &'t str, default: Option<&'t str> },
+    Keyring(&'t str),
+    Command(&'t str),
     Home,
     Folder,
     Workspace,
@@ -291,6 +380,12 @@ impl<'t> Reference<'t> {
         }
         if let Some(path) = inner.strip_prefix("file:") {
             return (!path.is_empty()).then_some(Self::File(path));
+        }
+        if let Some(name) = inner.strip_prefix("keyring:") {
+            return is_secret_reference(name).then_some(Self::Keyring(name));
+        }
+        if let Some(command) = inner.strip_prefix("cmd:") {
+            return (!command.trim().is_empty()).then_some(Self::Command(command));
         }
         if let Some(id) = inner.strip_prefix("input:") {
             let (id, default) = id.split_once(":-").map_or((id, None), |(id, default)| (id, Some(default)));
@@ -333,7 +428,12 @@ pub(crate) fn with_absolute_references(text: &str, (folder, workspace): (&Path, 
             }
             Some(Reference::File(path)) => Some(format!("${{file:{}}}", folder.join(path).display())),
             Some(
-                Reference::Variable { .. } | Reference::Input { .. } | Reference::Home | Reference::Separator,
+                Reference::Variable { .. }
+                | Reference::Input { .. }
+                | Reference::Keyring(_)
+                | Reference::Command(_)
+                | Reference::Home
+                | Reference::Separator,
             )
             | None => None,
         };
@@ -372,6 +472,8 @@ pub(crate) fn rewrite_references(
             }
             Some(Reference::Input { id, .. }) => return Err(format!("the input {id}")),
             Some(Reference::File(_)) => return Err("the contents of another file".to_owned()),
+            Some(Reference::Keyring(name)) => return Err(format!("the secret {name}")),
+            Some(Reference::Command(_)) => return Err("the output of a command".to_owned()),
             Some(_) | None => return Err("a path reference".to_owned()),
         }
         rest = &reference[length..];
@@ -391,6 +493,32 @@ pub(crate) fn workspace_of(folder: &Path) -> &Path {
 /// Returns `true` if the text between the braces is a valid reference.
 pub(crate) fn is_reference(inner: &str) -> bool {
     Reference::read(inner).is_some()
+}
+
+/// Escapes the references that only Pegboard has, at any depth: in the files of other programs they are text, which
+/// must not become a command when it is copied into the user's file.
+pub(crate) fn escape_own_references(text: &str) -> String {
+    let mut written = text.to_owned();
+    for reference in ["${cmd:", "${keyring:"] {
+        let found: Vec<usize> = written.match_indices(reference).map(|(at, _)| at).collect();
+        for at in found.into_iter().rev() {
+            if !written[..at].ends_with('$') {
+                written.insert(at, '$');
+            }
+        }
+    }
+    written
+}
+
+/// Returns `true` if a text refers to the output of a command.
+pub(crate) fn runs_command(text: &str) -> bool {
+    text.match_indices("${cmd:").any(|(at, _)| !text[..at].ends_with('$'))
+}
+
+/// Returns `true` if the text may be the name of a secret.
+fn is_secret_reference(name: &str) -> bool {
+    name.starts_with(|first: char| first.is_ascii_alphanumeric())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-./".contains(&byte))
 }
 
 /// Returns `true` if the text is a valid variable name.
@@ -438,7 +566,7 @@ mod tests {
         };
         let folder = PathBuf::from("/etc/pegboard");
         let workspace = FileWorkspace::Project(folder.clone());
-        VariableContext { environment: &environment, folder, workspace }.expand(text)
+        VariableContext { environment: &environment, folder, workspace, secrets: None }.expand(text)
     }
 
     #[test]
@@ -483,7 +611,15 @@ mod tests {
             ("${A }", 0..5, None, "Malformed syntax: not a variable reference"),
             ("${1A}", 0..5, None, "Malformed syntax: not a variable reference"),
             ("${A:default}", 0..12, None, "Malformed syntax: not a variable reference"),
-            ("${cmd:ls}", 0..9, None, "Malformed syntax: not a variable reference"),
+            ("${cmd:}", 0..7, None, "Malformed syntax: not a variable reference"),
+            ("${keyring:a b}", 0..14, None, "Malformed syntax: not a variable reference"),
+            (
+                "${cmd:ls}",
+                0..9,
+                None,
+                "${cmd:…} runs a command, which only the user's own configuration may do",
+            ),
+            ("${keyring:a}", 0..12, None, "secrets of the keyring are not available here"),
         ] {
             let unresolved = expand(text).unresolved;
             let reported: Vec<_> = unresolved
@@ -546,7 +682,8 @@ mod tests {
 
     #[test]
     fn expanded_values_are_secrets() {
-        assert_eq!(expand("Bearer ${A}").secrets, ["1"]);
-        assert_eq!(expand("${UNSET:-none} ${userHome}").secrets, Vec::<String>::new());
+        let origin = ExpandedOrigin::Variable("A".to_owned());
+        assert_eq!(expand("Bearer ${A}").secrets, [ExpandedValue { text: "1".to_owned(), origin }]);
+        assert_eq!(expand("${UNSET:-none} ${userHome}").secrets, []);
     }
 }

@@ -54,6 +54,7 @@ pub mod recorder;
 pub mod redact;
 pub mod registry;
 pub mod schema;
+pub mod secret;
 pub mod server_log;
 pub mod settings;
 pub mod similar;

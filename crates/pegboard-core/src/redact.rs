@@ -1,10 +1,13 @@
 //! Redaction: values under secret-looking names, and known secrets.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt;
 
 use aho_corasick::AhoCorasick;
 use serde_json::{Map, Value};
+
+use crate::secret::MIN_SECRET_CHARACTERS;
 
 /// Replacement for a redacted value.
 pub const REDACTED: &str = "[redacted]";
@@ -13,8 +16,8 @@ pub const REDACTED: &str = "[redacted]";
 const TOO_DEEP: &str = "[too deep]";
 /// Maximum depth to search.
 const MAX_DEPTH: usize = 64;
-/// Minimum length of a known secret; shorter ones would match innocent text.
-const MIN_CHARACTERS: usize = 8;
+/// Length from which a value is redacted whatever it is. Shorter ones may be words, unless they are known to be secret.
+const MIN_CERTAIN_CHARACTERS: usize = 8;
 
 /// Minimum length of a secret word that counts at the end of a longer one; shorter ones would match `oauth`.
 const MIN_ENDING: usize = 5;
@@ -167,27 +170,58 @@ pub fn may_be_secret(name: &str, value: &str) -> bool {
     is_secret_name(name) || looks_random || has_user
 }
 
+/// Returns `true` if a secret can be redacted: it is no word that occurs in many messages, and not too short.
+pub fn is_redactable(secret: &str) -> bool {
+    has_characters(secret, MIN_SECRET_CHARACTERS) && !matches!(secret, "true" | "false" | "null")
+}
+
+/// Returns `true` if a value under this name must be redacted. Short values are, if they [may be
+/// secret](may_be_secret): `info` and `8080` are not.
+///
+/// ```
+/// use pegboard_core::redact::is_redactable_under;
+///
+/// assert!(is_redactable_under("DB_PASSWORD", "rosa") && is_redactable_under("PAT", "x7f3"));
+/// assert!(!is_redactable_under("LOG_LEVEL", "info") && !is_redactable_under("DB_PASSWORD", "abc"));
+/// ```
+pub fn is_redactable_under(name: &str, value: &str) -> bool {
+    is_redactable(value) && (has_characters(value, MIN_CERTAIN_CHARACTERS) || may_be_secret(name, value))
+}
+
+fn has_characters(text: &str, n_characters: usize) -> bool {
+    text.chars().nth(n_characters - 1).is_some()
+}
+
 /// Redacts known secrets from text, in time linear in the text.
 ///
 /// ```
 /// use pegboard_core::redact::Redactor;
 ///
-/// let redactor = Redactor::new(["correct-horse", "short"]);
-/// assert_eq!(redactor.text("the key correct-horse is short"), "the key [redacted] is short");
+/// let redactor = Redactor::new(["correct-horse", "pin1", "is"]);
+/// assert_eq!(redactor.text("correct-horse and pin1: this is it"), "[redacted] and [redacted]: this is it");
 /// ```
 #[derive(Clone)]
 pub struct Redactor(AhoCorasick);
 
 impl Redactor {
-    /// Creates a redactor for these values. Values of fewer than eight characters are ignored.
+    /// Creates a redactor for these values. Values of fewer than
+    /// [`MIN_SECRET_CHARACTERS`] are ignored.
     #[expect(clippy::missing_panics_doc, reason = "panics only for gigabytes of secrets")]
     pub fn new(known: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         let known: Vec<String> = known
             .into_iter()
-            .filter(|value| value.as_ref().chars().nth(MIN_CHARACTERS - 1).is_some())
+            .filter(|value| has_characters(value.as_ref(), MIN_SECRET_CHARACTERS))
             .map(|value| value.as_ref().to_owned())
             .collect();
         Self(AhoCorasick::new(known).expect("secrets are far smaller than two gigabytes"))
+    }
+
+    /// Creates a redactor for these values in every form that a message or a log line may contain: verbatim, with
+    /// escaped control characters, debug-quoted, and each of them inside JSON.
+    pub fn with_escapes(known: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        let known: BTreeSet<String> =
+            known.into_iter().flat_map(|value| escaped_forms(value.as_ref())).collect();
+        Self::new(known)
     }
 
     /// Redacts known secrets from all strings and names of a value.
@@ -205,6 +239,11 @@ impl Redactor {
 
     /// Redacts known secrets from a text.
     pub fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        self.marked_text(text, REDACTED)
+    }
+
+    /// Replaces known secrets in a text by a mark.
+    pub fn marked_text<'t>(&self, text: &'t str, mark: &str) -> Cow<'t, str> {
         if !self.0.is_match(text) {
             return Cow::Borrowed(text);
         }
@@ -217,13 +256,27 @@ impl Redactor {
             // Overlapping secrets are replaced together, so that no part of one remains.
             if start >= done {
                 clean.push_str(&text[done..start]);
-                clean.push_str(REDACTED);
+                clean.push_str(mark);
             }
             done = done.max(end);
         }
         clean.push_str(&text[done..]);
         Cow::Owned(clean)
     }
+}
+
+/// All forms in which a line may contain a text.
+fn escaped_forms(text: &str) -> Vec<String> {
+    let escaped = text.chars().map(|character| match character {
+        _ if character.is_control() => character.escape_default().to_string(),
+        _ => character.to_string(),
+    });
+    let plain = [text.to_owned(), escaped.collect(), text.escape_debug().to_string()];
+    let in_json = plain.clone().map(|text| {
+        let quoted = Value::from(text).to_string();
+        quoted[1..quoted.len() - 1].to_owned()
+    });
+    plain.into_iter().chain(in_json).collect()
 }
 
 impl fmt::Debug for Redactor {

@@ -1,5 +1,6 @@
 //! Access of HTTP clients: hosts, origins, and the application of each token.
 
+use std::fmt;
 use std::sync::Arc;
 
 use axum::Router;
@@ -8,7 +9,7 @@ use axum::handler::Handler;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, any_service};
-use pegboard_core::settings::mcp::Secret;
+use pegboard_core::secret::Secret;
 use pegboard_wire::http::server::{
     DirectRoutes, HttpApplication, HttpRejection, HttpServerEndpoint, HttpServerOptions, ServedConnection,
     check_host_and_origin,
@@ -28,8 +29,15 @@ const MIN_TOKEN_CHARACTERS: usize = 20;
 const MIN_DISTINCT_CHARACTERS: usize = 8;
 
 /// Token of an HTTP client, strong enough that it cannot be guessed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct AccessToken(Secret);
+
+/// Omits secrets.
+impl fmt::Debug for AccessToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AccessToken").finish_non_exhaustive()
+    }
+}
 
 /// A token is too easy to guess.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]

@@ -18,7 +18,8 @@ mod linux {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use pegboard_core::settings::mcp::{Secret, ServerProgram};
+    use pegboard_core::secret::Secret;
+    use pegboard_core::settings::mcp::ServerProgram;
     use pegboard_providers::process::{CommandSpec, GracePeriods, Process, SupervisorCommand};
     use pegboard_testkit::fixture::Fixture;
     use pegboard_wire::server::ServiceServer;

@@ -12,7 +12,8 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use pegboard_core::settings::mcp::{Secret, ServerProgram};
+use pegboard_core::secret::Secret;
+use pegboard_core::settings::mcp::ServerProgram;
 use pegboard_providers::process::{
     CommandSpec, GracePeriods, Process, ProcessExit, ShutdownOutcome, SpawnError, Stdin, Stdout,
     SupervisorCommand,

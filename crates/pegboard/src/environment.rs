@@ -56,16 +56,18 @@ mod platform {
     /// Maximum size of an environment that is read; the system allows a quarter of the stack.
     const MAX_BYTES: u64 = 64 * 1024 * 1024;
     /// Variables that libraries of this process read, besides those that every program inherits.
-    const USED: [&str; 9] = [
+    const USED: [&str; 11] = [
         "CLICOLOR",
         "CLICOLOR_FORCE",
         "COLORTERM",
         "COLUMNS",
+        "DBUS_SESSION_BUS_ADDRESS",
         "LINES",
         "NO_COLOR",
         "RUST_BACKTRACE",
         "RUST_LIB_BACKTRACE",
         "RUST_MIN_STACK",
+        "XDG_RUNTIME_DIR",
     ];
     /// Prefixes of such variables: the exporter of traces and the C library.
     const USED_PREFIXES: [&str; 4] = ["OTEL_", "MALLOC_", "GLIBC_", "LD_"];

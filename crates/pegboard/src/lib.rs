@@ -41,8 +41,8 @@ pub use pegboard_config as config;
 pub use pegboard_core::tools;
 pub use pegboard_core::{
     arguments, call, chain, client, duration, entry, error, error::Result, handler, id, model, outcome,
-    output, owner, printable, projection, provider, redact, registry, schema, settings, store, text, trace,
-    validation,
+    output, owner, printable, projection, provider, redact, registry, schema, secret, settings, store, text,
+    trace, validation,
 };
 #[cfg(feature = "gateway")]
 pub use pegboard_gateway as gateway;

@@ -11,7 +11,7 @@ use cli::{CliError, EXIT_CODES, Globals, OutputFormat, print};
 use commands::gateway_commands::GatewayCommand;
 use commands::{
     add, agent_help, bench, completions, doctor, enable, export, import, init, man, openapi, restore, rm,
-    run, serve, trust_files, validate, version,
+    run, secret, serve, trust_files, validate, version,
 };
 
 mod api_client;
@@ -21,6 +21,7 @@ mod demo;
 mod environment;
 mod onboarding;
 mod paths;
+mod secrets;
 mod token_file;
 mod trust;
 
@@ -59,6 +60,8 @@ enum Command {
     Export(export::ExportArgs),
     /// Restore a client's file to its state before Pegboard changed it
     Restore(restore::RestoreArgs),
+    /// Store, list or remove secrets that the configuration refers to
+    Secret(secret::SecretArgs),
     /// Trust the configuration files of a project, or list the trusted ones
     Trust(trust_files::TrustArgs),
     /// Stop trusting configuration files
@@ -177,6 +180,7 @@ fn main() -> ExitCode {
         Command::Init(init) => init.run(globals),
         Command::Restore(restore) => restore.run(globals),
         Command::Rm(rm) => rm.run(globals),
+        Command::Secret(secret) => secret.run(globals),
         Command::Trust(trust) => run_with_telemetry(globals, "error", async |_| trust.run(globals).await),
         Command::Untrust(untrust) => untrust.run(globals),
         Command::DemoServer { server } => Ok(server.run()),

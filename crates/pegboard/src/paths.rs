@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use pegboard::config::clients::Platform;
 use pegboard::config::inventory::{Inventory, inventory_layers};
@@ -17,6 +18,7 @@ use sha2::{Digest, Sha256};
 use crate::cli::error::colored;
 use crate::cli::{CliError, ExitReason, Globals, print};
 use crate::environment;
+use crate::secrets::UserSecrets;
 use crate::trust::{TrustGate, TrustedConfiguration};
 
 #[cfg(unix)]
@@ -66,6 +68,8 @@ pub(crate) struct ConfigSelection {
     toolbox: Option<String>,
     settings: Vec<String>,
     gate: TrustGate,
+    /// State folder that was named.
+    state: Option<PathBuf>,
 }
 
 impl ConfigSelection {
@@ -102,7 +106,14 @@ impl ConfigSelection {
             specs.push(SourceSpec::Command(command.to_vec()));
         }
         let gate = TrustGate::from_globals(globals);
-        Ok(Self { folder, specs, toolbox: None, settings: globals.set.clone(), gate })
+        Ok(Self {
+            folder,
+            specs,
+            toolbox: None,
+            settings: globals.set.clone(),
+            gate,
+            state: globals.state.clone(),
+        })
     }
 
     /// Sets the toolbox for entries without one.
@@ -134,7 +145,8 @@ impl ConfigSelection {
         let texts =
             |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
         let layers = layers.environment(environment::vars_os().filter_map(texts));
-        let layers = layers.owned_by(file_owner());
+        let secrets = Arc::new(UserSecrets::new(self.state.as_deref()));
+        let layers = layers.owned_by(file_owner()).secrets(secrets);
         Ok(self.settings.iter().fold(layers, |layers, setting| layers.set(setting.clone())))
     }
 
@@ -174,7 +186,9 @@ impl ConfigSelection {
 
     /// Loads the configuration in order to look at it.
     pub(crate) fn inspect(&self) -> Result<Configuration, ConfigurationError> {
-        config::load_layers(&self.layers()?, &env_var)
+        let configuration = config::load_layers(&self.layers()?, &env_var)?;
+        print::redact(&configuration.secrets);
+        Ok(configuration)
     }
 
     /// Same as [`inspect`](Self::inspect), with the names of the variables that the configuration refers to, set or
@@ -230,7 +244,7 @@ impl ConfigSelection {
                 SourceSpec::File(path) => layers.project(&path),
                 spec => spec.add_to(layers, &self.resolve_context())?,
             };
-            let layers = layers.owned_by(file_owner());
+            let layers = layers.owned_by(file_owner()).assuming_secrets();
             actions.extend(config::load_layers(&layers, &env_var)?.actions);
         }
         actions.retain(|action| action.origin == FileOrigin::Project);

@@ -200,7 +200,7 @@ fn new_actions(change: &FileChange) -> Vec<FileAction> {
 
 /// Returns the actions of a text as if it were in a file.
 fn actions_of(path: &Path, text: &str) -> Vec<FileAction> {
-    let layers = Layers::new(path.parent().unwrap_or(Path::new(""))).text(path, text);
+    let layers = Layers::new(path.parent().unwrap_or(Path::new(""))).text(path, text).assuming_secrets();
     load_layers(&layers, &paths::env_var).map(|configuration| configuration.actions).unwrap_or_default()
 }
 

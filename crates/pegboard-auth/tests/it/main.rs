@@ -5,3 +5,4 @@
 mod authorization_server;
 mod login;
 mod refresh;
+mod secret_storage;

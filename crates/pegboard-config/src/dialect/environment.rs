@@ -37,7 +37,7 @@ pub(super) fn merge_environment(
 
 /// Creates an entry with a secret value.
 fn secret_entry(reader: &mut ConfigReader<'_>, (name, value): (&str, String), span: Span) -> TreeEntry {
-    reader.add_secret(&value);
+    reader.add_named_secret(name, &value);
     entry(name, span, Node { span, value: Value::Text(value), origin: ValueOrigin::Secret })
 }
 

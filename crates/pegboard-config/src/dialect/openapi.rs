@@ -56,7 +56,7 @@ fn describe(
     let mut expanded = expand_entries(reader, node, entries, key_path, (on_unset, "toolSchemas"));
     if let Value::Map(entries) = &mut expanded.value {
         for entry in entries {
-            collect_credential_secrets(reader, entry);
+            collect_credential_secrets(reader, entry, &key_path.key("credentials"));
         }
     }
     let (settings, tools, _): (Option<OpenApiSettings>, _, _) = read_split(reader, &expanded, key_path);
@@ -108,14 +108,18 @@ fn resolve_spec(spec: &str, file: &Path) -> String {
 }
 
 /// Marks the values of credentials as secrets.
-fn collect_credential_secrets(reader: &mut ConfigReader<'_>, entry: &mut TreeEntry) {
+fn collect_credential_secrets(reader: &mut ConfigReader<'_>, entry: &mut TreeEntry, key_path: &KeyPath) {
     let ("credentials", Value::Map(schemes)) = (entry.key.as_str(), &mut entry.value.value) else { return };
     for scheme in schemes {
         let Value::Map(fields) = &mut scheme.value.value else { continue };
         for field in fields.iter_mut().filter(|field| SECRET_FIELDS.contains(&field.key.as_str())) {
             field.value.origin = ValueOrigin::Secret;
             if let Value::Text(text) = &field.value.value {
-                reader.add_secret(text);
+                let path = key_path.key(&scheme.key).key(&field.key);
+                match field.key.as_str() {
+                    "username" | "clientId" => reader.add_secret(text),
+                    _ => reader.add_certain_secret(text, field.value.span, &path),
+                }
             }
         }
     }

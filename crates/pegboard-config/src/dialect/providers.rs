@@ -55,7 +55,7 @@ fn describe(
         let key_path = key_path.key(&entry.key);
         reader.expand(&mut entry.value, &key_path, OnUnsetVariable::Report);
         warn_about_secrets(reader, name, entry, &key_path);
-        collect_secrets(reader, entry);
+        collect_secrets(reader, entry, &key_path);
         if entry.key == "apiKey" {
             entry.value.origin = ValueOrigin::Secret;
         }
@@ -71,7 +71,7 @@ fn describe(
 fn warn_about_secrets(reader: &mut ConfigReader<'_>, provider: &str, entry: &TreeEntry, key_path: &KeyPath) {
     let mut check = |name: &str, variable: &str, node: &Node, key_path: &KeyPath| {
         let Value::Text(text) = &node.value else { return };
-        reader.add_secret(text);
+        reader.add_certain_secret(text, node.span, key_path);
         if node.origin != ValueOrigin::Secret && !text.trim().is_empty() {
             let variable = format!("{provider}_{variable}").to_uppercase().replace(['-', '.', ' '], "_");
             let help = format!("use {name}: ${{{variable}}} and set that variable");

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt::Write;
 
 use super::client_file::sanitize_name;
-use crate::variables::{is_name, is_reference, reference_length};
+use crate::variables::{escape_own_references, is_name, is_reference, reference_length};
 
 /// Variable syntax of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ pub(super) fn to_native(text: &str, syntax: VariableSyntax, input_defaults: &Inp
         });
         rest = &rest[n_bytes..];
     }
-    written
+    escape_own_references(&written)
 }
 
 /// Translates a reference in native form. `$${` is the escape.
@@ -186,6 +186,9 @@ mod tests {
             (VariableSyntax::Braces, "pa$$wd $A", "pa$$wd $A"),
             (VariableSyntax::Braces, "$${A}", "$${A}"),
             (VariableSyntax::Braces, "${command:ask.me}", "${command:ask.me}"),
+            (VariableSyntax::Braces, "${cmd:id} ${keyring:github}", "$${cmd:id} $${keyring:github}"),
+            (VariableSyntax::Braces, "${A:-${cmd:id}}", "${A:-$${cmd:id}}"),
+            (VariableSyntax::ShellOrLiteral, "${A:-${cmd:id}}", "${A:-$${cmd:id}}"),
             (VariableSyntax::UppercaseNames, "$TOKEN $token ${A}", "${TOKEN} $token ${A}"),
             (VariableSyntax::Shell, "Bearer $A-${B}", "Bearer ${A:-}-${B:-}"),
             (VariableSyntax::Shell, "${B:-c} $5 $ ${a b}", "${B:-c} $5 $ $${a b}"),

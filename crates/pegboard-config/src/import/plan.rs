@@ -11,6 +11,7 @@ use crate::error::ConfigurationError;
 use crate::export::unused_name;
 use crate::inventory::{IDENTITY_SETTINGS, InventoryItem};
 use crate::section::EntrySection;
+use crate::variables::runs_command;
 
 /// Decides on the outcome for every entry of the sources. `known` are the entries of the file.
 pub(super) fn plan(
@@ -59,6 +60,12 @@ fn outcome(
 ) -> ImportOutcome {
     if part.is_broken {
         return ImportOutcome::Skipped(part.unusable_reason.clone().unwrap_or_default());
+    }
+    // In the user's file it would run.
+    if !source.is_user_file && runs_command(&part.value.to_string()) {
+        return ImportOutcome::Skipped(
+            "it runs a command with ${cmd:…}, which only your own file may do".to_owned(),
+        );
     }
     // A disabled entry does not replace a working one.
     let stands_for =

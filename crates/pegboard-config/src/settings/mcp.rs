@@ -6,8 +6,9 @@ use std::time::Duration;
 use indexmap::IndexMap;
 use pegboard_core::duration::HumanDuration;
 use pegboard_core::id::ServerName;
+use pegboard_core::secret::Secret;
 use pegboard_core::settings::mcp::{
-    EraChoice, HealthProbe, McpTarget, RemoteEndpoint, ResolvedMcpServer, RestartPolicy, RootsChoice, Secret,
+    EraChoice, HealthProbe, McpTarget, RemoteEndpoint, ResolvedMcpServer, RestartPolicy, RootsChoice,
     ServerProgram,
 };
 use pegboard_core::settings::messages::MessageLimits;
@@ -33,7 +34,7 @@ use crate::configuration::ServerEntry;
 /// let McpTarget::Program(program) = &connection.target else { panic!("no program") };
 /// assert_eq!((program.command.as_str(), program.args.len()), ("npx", 2));
 /// ```
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct McpServerSettings {
     /// Transport; inferred from the other fields by default.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use indexmap::IndexMap;
 use pegboard_core::fingerprint::Fingerprint;
 use pegboard_core::id::ToolName;
+use pegboard_core::secret::Secret;
 use pegboard_core::settings::ToolSettings;
-use pegboard_core::settings::mcp::Secret;
 use pegboard_core::settings::rest::{
     BodyTemplate, HttpMethod, InvalidTemplate, PaginationSettings, QueryStyle, RestTool, RetrySettings,
     StreamingSettings, TemplatePart, TextTemplate, UrlTemplate,

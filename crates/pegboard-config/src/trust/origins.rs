@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use pegboard_core::settings::mcp::{McpTarget, Secret};
+use pegboard_core::secret::Secret;
+use pegboard_core::settings::mcp::McpTarget;
 use pegboard_core::settings::model::{ModelProviderKind, ModelProviderSettings};
 
 use crate::configuration::{ModelProviderEntry, RestEntry, ServerEntry};

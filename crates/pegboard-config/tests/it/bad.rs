@@ -263,11 +263,11 @@ fn every_unset_variable_is_reported() {
     error[config_invalid]: pegboard.missing.json:4:30  mcpServers.nameless.command
        4 |     "nameless": {"command": "${}", "args": ["${A:default}"]}
          |                              ^^^ Malformed syntax: not a variable reference
-      help: use ${NAME}, ${NAME:-default}, ${NAME:?message}, ${env:NAME}, ${file:PATH}, ${input:ID}, ${userHome}, ${configDir}, ${workspaceFolder} or ${workspaceFolderBasename}, or $${ for a literal ${
+      help: use ${NAME}, ${NAME:-default}, ${NAME:?message}, ${env:NAME}, ${file:PATH}, ${input:ID}, ${keyring:NAME}, ${cmd:COMMAND}, ${userHome}, ${configDir}, ${workspaceFolder} or ${workspaceFolderBasename}, or $${ for a literal ${
     error[config_invalid]: pegboard.missing.json:4:46  mcpServers.nameless.args[0]
        4 |     "nameless": {"command": "${}", "args": ["${A:default}"]}
          |                                              ^^^^^^^^^^^^ Malformed syntax: not a variable reference
-      help: use ${NAME}, ${NAME:-default}, ${NAME:?message}, ${env:NAME}, ${file:PATH}, ${input:ID}, ${userHome}, ${configDir}, ${workspaceFolder} or ${workspaceFolderBasename}, or $${ for a literal ${
+      help: use ${NAME}, ${NAME:-default}, ${NAME:?message}, ${env:NAME}, ${file:PATH}, ${input:ID}, ${keyring:NAME}, ${cmd:COMMAND}, ${userHome}, ${configDir}, ${workspaceFolder} or ${workspaceFolderBasename}, or $${ for a literal ${
     "#);
 }
 

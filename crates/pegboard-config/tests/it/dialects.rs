@@ -4,8 +4,9 @@ use std::path::Path;
 
 use insta::assert_snapshot;
 use pegboard_config::{ConfigProblem, Configuration, ServerEntry};
+use pegboard_core::secret::Secret;
 use pegboard_core::settings::ServerSettings;
-use pegboard_core::settings::mcp::{McpTarget, ResolvedMcpServer, Secret};
+use pegboard_core::settings::mcp::{McpTarget, ResolvedMcpServer};
 use serde_json::json;
 
 use super::{changes, environment};

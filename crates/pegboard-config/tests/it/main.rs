@@ -4,7 +4,9 @@
 
 use std::path::Path;
 
+use indexmap::IndexMap;
 use pegboard_config::{ConfigProblem, Configuration, ConfigurationError, ServerEntry};
+use pegboard_core::secret::Secret;
 use pegboard_core::settings::RuntimeSettings;
 use pegboard_core::settings::gateway::GatewaySettings;
 use pegboard_core::settings::mcp::McpTarget;
@@ -106,14 +108,20 @@ fn server_line(server: &ServerEntry) -> String {
                 program.env.iter().map(|(name, value)| format!("{name}={}", value.reveal())).collect();
             format!("{} {:?} {env:?}", program.command, program.args)
         }
-        McpTarget::WebSocket(address) => format!("websocket {} {:?}", address.url, address.headers),
-        McpTarget::Http(address) => format!("http {} {:?}", address.url, address.headers),
-        McpTarget::Sse(address) => format!("sse {} {:?}", address.url, address.headers),
+        McpTarget::WebSocket(address) => format!("websocket {} {}", address.url, hidden(&address.headers)),
+        McpTarget::Http(address) => format!("http {} {}", address.url, hidden(&address.headers)),
+        McpTarget::Sse(address) => format!("sse {} {}", address.url, hidden(&address.headers)),
         McpTarget::Embedded => "embedded".to_owned(),
     };
     let state = if connection.is_enabled { "" } else { " (off)" };
     let changed = changes(&json!(**tools), &json!(pegboard_core::settings::ServerSettings::default()));
     format!("{target}{state} {}", changed.join(" ")).trim_end().to_owned()
+}
+
+/// Shows the names of headers, without their values.
+fn hidden(headers: &IndexMap<String, Secret>) -> String {
+    let headers: Vec<String> = headers.keys().map(|name| format!("{name:?}: ***")).collect();
+    format!("{{{}}}", headers.join(", "))
 }
 
 /// Returns the settings that differ from the defaults.

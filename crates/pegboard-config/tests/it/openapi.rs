@@ -1,7 +1,7 @@
 //! Entries of `openapiSpecs`.
 
 use pegboard_config::ServerEntry;
-use pegboard_core::settings::mcp::Secret;
+use pegboard_core::secret::Secret;
 use pegboard_core::settings::openapi::{OpenApiSettings, References};
 
 use super::load_text;

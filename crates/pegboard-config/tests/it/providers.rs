@@ -2,10 +2,10 @@
 
 use insta::assert_snapshot;
 use pegboard_config::{ConfigProblem, Configuration, ModelProviderEntry, native_schema};
-use pegboard_core::settings::mcp::Secret;
+use pegboard_core::secret::Secret;
 use serde_json::Value;
 
-use super::load_text;
+use super::{hidden, load_text};
 
 const GOOD: &str = r#"
 providers:
@@ -26,8 +26,9 @@ fn summarize(configuration: &Configuration) -> String {
     let line = |provider: &ModelProviderEntry| match provider {
         ModelProviderEntry::Usable(settings) => {
             let url = settings.base_url.as_deref().unwrap_or("-");
-            let (key, headers, models) = (&settings.api_key, &settings.headers, &settings.models);
-            format!("{:?} {url} {key:?} {headers:?} {models:?}", settings.kind)
+            let key = settings.api_key.as_ref().map_or("None", |_| "Some(***)");
+            let (headers, models) = (hidden(&settings.headers), &settings.models);
+            format!("{:?} {url} {key} {headers} {models:?}", settings.kind)
         }
         ModelProviderEntry::Unusable(entry) => format!("({})", entry.reason()),
     };

@@ -2,8 +2,8 @@
 
 use insta::assert_snapshot;
 use pegboard_config::{Configuration, RestEntry, native_schema};
+use pegboard_core::secret::Secret;
 use pegboard_core::settings::ToolSettings;
-use pegboard_core::settings::mcp::Secret;
 use pegboard_core::settings::rest::{RestTool, TemplatePart, TextTemplate};
 use serde_json::Value;
 

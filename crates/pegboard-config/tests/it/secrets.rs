@@ -1,6 +1,6 @@
 //! Redaction of secrets.
 
-use pegboard_core::settings::mcp::Secret;
+use pegboard_core::secret::Secret;
 
 use super::{load, load_text};
 

@@ -132,7 +132,7 @@ fn secrets_for_another_origin_wait_in_every_file() {
     let service = |url: &str, headers: &Value| json!({"openapiSpecs": {"s": {"spec": "api.json", "baseUrl": url, "headers": headers}}});
     let model = |url: &str, headers: &Value| json!({"providers": {"s": {"type": "openai-compatible", "baseUrl": url, "headers": headers}}});
     let token = |url: &str, _: &Value| {
-        let credential = json!({"clientId": "i", "clientSecret": "s", "tokenUrl": url});
+        let credential = json!({"clientId": "i", "clientSecret": "s3cret", "tokenUrl": url});
         json!({"openapiSpecs": {"s": {"spec": "api.json", "credentials": {"oauth": credential}}}})
     };
     let (one, path, other) = ("https://one.example/a", "https://one.example/b", "https://other.example/a");

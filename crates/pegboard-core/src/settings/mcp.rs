@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 use crate::fingerprint::Fingerprint;
 use crate::id::ServerName;
 use crate::provider::TransportKind;
+use crate::secret::Secret;
 use crate::settings::messages::MessageLimits;
 
 /// Reason why server settings are invalid.
@@ -219,7 +220,7 @@ impl McpTarget {
 }
 
 /// Child process that runs a server.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct ServerProgram {
     /// The program: a name to find in `PATH`, or a path relative to `cwd`.
     pub command: String,
@@ -231,6 +232,13 @@ pub struct ServerProgram {
     pub cwd: Option<PathBuf>,
 }
 
+/// Omits secrets.
+impl fmt::Debug for ServerProgram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerProgram").field("command", &self.command).finish_non_exhaustive()
+    }
+}
+
 impl ServerProgram {
     /// Creates a program without arguments.
     pub fn new(command: impl Into<String>) -> Self {
@@ -239,12 +247,19 @@ impl ServerProgram {
 }
 
 /// URL of a remote server, with its headers.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct RemoteEndpoint {
     /// URL of the server.
     pub url: String,
     /// HTTP headers sent with every request.
     pub headers: IndexMap<String, Secret>,
+}
+
+/// Omits secrets.
+impl fmt::Debug for RemoteEndpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RemoteEndpoint").finish_non_exhaustive()
+    }
 }
 
 impl RemoteEndpoint {
@@ -266,28 +281,5 @@ fn add_secrets(secrets: &IndexMap<String, Secret>, fingerprint: &mut Fingerprint
     for (name, secret) in sorted {
         fingerprint.add(name);
         fingerprint.add(Sha256::digest(secret.reveal()));
-    }
-}
-
-/// A secret string. Cannot be printed, only revealed.
-#[derive(Clone, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(transparent)]
-pub struct Secret(String);
-
-impl Secret {
-    /// Wraps a string.
-    pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-
-    /// Returns the secret.
-    pub fn reveal(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
     }
 }

@@ -1,11 +1,13 @@
 //! Settings of model providers.
 
+use std::fmt;
+
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::mcp::Secret;
 use crate::model::{ModelInfo, ModelName, Pricing};
+use crate::secret::Secret;
 
 /// A model provider, as written. Its models are named `NAME/model`.
 ///
@@ -18,7 +20,7 @@ use crate::model::{ModelInfo, ModelName, Pricing};
 /// assert_eq!(settings.kind, ModelProviderKind::OpenAiCompatible);
 /// assert!(settings.api_key.is_none());
 /// ```
-#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[derive(Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ModelProviderSettings {
     /// API of the provider.
@@ -36,6 +38,13 @@ pub struct ModelProviderSettings {
     /// Model settings by the provider's model names. Other models can be used as well.
     #[serde(default)]
     pub models: IndexMap<String, ModelSettings>,
+}
+
+/// Omits secrets.
+impl fmt::Debug for ModelProviderSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ModelProviderSettings").field("kind", &self.kind).finish_non_exhaustive()
+    }
 }
 
 impl ModelProviderSettings {

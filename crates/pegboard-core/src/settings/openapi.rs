@@ -1,11 +1,13 @@
 //! Settings of web services with an OpenAPI document.
 
+use std::fmt;
+
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::mcp::Secret;
 use crate::fingerprint::Fingerprint;
+use crate::secret::Secret;
 
 /// A web service with operations that become tools.
 ///
@@ -17,7 +19,7 @@ use crate::fingerprint::Fingerprint;
 /// assert_eq!(settings.include_methods.unwrap(), ["get"]);
 /// assert_eq!(settings.references, References::Near);
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct OpenApiSettings {
     /// OpenAPI document: a file, or an http:// or https:// URL.
@@ -55,6 +57,13 @@ pub struct OpenApiSettings {
     pub references: References,
     /// Enables the service; `true` by default.
     pub enabled: Option<bool>,
+}
+
+/// Omits secrets.
+impl fmt::Debug for OpenApiSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenApiSettings").field("enabled", &self.enabled).finish_non_exhaustive()
+    }
 }
 
 impl OpenApiSettings {
@@ -96,7 +105,7 @@ impl OpenApiSettings {
 }
 
 /// Credentials for a web service.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Credential {
     /// API key or bearer token.
@@ -113,6 +122,13 @@ pub struct Credential {
     pub token_url: Option<Secret>,
     /// OAuth scopes. By default, those that an operation requires.
     pub scopes: Option<Vec<String>>,
+}
+
+/// Omits secrets.
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credential").finish_non_exhaustive()
+    }
 }
 
 impl Credential {

@@ -1,10 +1,12 @@
 //! Settings of logging and tracing.
 
+use std::fmt;
+
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::mcp::Secret;
+use crate::secret::Secret;
 
 /// Logging, and export of traces. Environment variables take precedence.
 ///
@@ -17,7 +19,7 @@ use super::mcp::Secret;
 /// assert!(settings.enabled);
 /// assert_eq!(settings.labels["team"], "search");
 /// ```
-#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[derive(Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct TelemetrySettings {
     /// Enables the export of telemetry.
@@ -32,6 +34,13 @@ pub struct TelemetrySettings {
     pub traces: TracesSettings,
     /// Logging.
     pub logging: LoggingSettings,
+}
+
+/// Omits secrets.
+impl fmt::Debug for TelemetrySettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TelemetrySettings").field("enabled", &self.enabled).finish_non_exhaustive()
+    }
 }
 
 impl Default for TelemetrySettings {

@@ -11,7 +11,7 @@ use pegboard_core::model::{
     ModelError, ModelErrorKind, ModelName, ModelProviderName, ModelReply, ReplyListener,
 };
 use pegboard_core::redact::Redactor;
-use pegboard_core::settings::mcp::Secret;
+use pegboard_core::secret::Secret;
 use pegboard_core::settings::model::ModelProviderSettings;
 use pegboard_core::text::clipped;
 use pegboard_wire::http::client::LazyHttpClient;

@@ -7,7 +7,7 @@ use http::Method;
 use indexmap::IndexMap;
 use pegboard_core::entry::{ToolAnnotations, ToolEntry};
 use pegboard_core::schema::Schema;
-use pegboard_core::settings::mcp::Secret;
+use pegboard_core::secret::Secret;
 use pegboard_core::settings::openapi::OpenApiSettings;
 use pegboard_json::RawJson;
 use serde_json::{Value, json};

@@ -9,7 +9,7 @@ use pegboard_core::call::ValidCall;
 use pegboard_core::error::CallError;
 use pegboard_core::handler::Handler;
 use pegboard_core::output::Output;
-use pegboard_core::settings::mcp::Secret;
+use pegboard_core::secret::Secret;
 use pegboard_core::validation::Violation;
 use pegboard_json::RawJson;
 use reqwest::Url;

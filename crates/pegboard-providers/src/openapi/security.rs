@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use pegboard_core::settings::mcp::Secret;
+use pegboard_core::secret::Secret;
 use pegboard_core::settings::openapi::{Credential, OpenApiSettings};
 use reqwest::Url;
 
@@ -15,7 +15,6 @@ use super::token::TokenSource;
 use pegboard_http::{has_credentials, origin, without_trailing_dot};
 
 /// Credential of a request.
-#[derive(Debug)]
 pub(super) enum AppliedCredential {
     Header(String, Secret),
     Query(String, Secret),

@@ -9,7 +9,7 @@ use futures_util::future::{BoxFuture, FutureExt, WeakShared};
 use http::Method;
 use parking_lot::Mutex;
 use pegboard_core::error::CallError;
-use pegboard_core::settings::mcp::Secret;
+use pegboard_core::secret::Secret;
 use reqwest::Url;
 use serde::Deserialize;
 use tokio::time::Instant;
@@ -32,14 +32,12 @@ const TOKEN_LIMITS: ResponseLimits = ResponseLimits {
 };
 
 /// Source of tokens for client credentials.
-#[derive(Debug)]
 pub(super) struct TokenSource {
     request: Arc<TokenRequest>,
     state: Mutex<TokenState>,
 }
 
 /// Request for a token.
-#[derive(Debug)]
 struct TokenRequest {
     /// Name of the security scheme.
     scheme: String,
@@ -50,7 +48,7 @@ struct TokenRequest {
     scopes: Vec<String>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct TokenState {
     cached: Option<IssuedToken>,
     /// The pending request, which all callers share. It ends with the last of them.
@@ -60,7 +58,7 @@ struct TokenState {
 type TokenFlight = BoxFuture<'static, Result<IssuedToken, CallError>>;
 
 /// A token and its expiry.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 struct IssuedToken {
     token: Secret,
     expires: Instant,

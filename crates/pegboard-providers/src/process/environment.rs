@@ -6,7 +6,7 @@
 use std::ffi::{OsStr, OsString};
 
 use indexmap::IndexMap;
-use pegboard_core::settings::mcp::Secret;
+use pegboard_core::secret::Secret;
 
 /// User, locale and paths.
 const BASICS: &[&str] =

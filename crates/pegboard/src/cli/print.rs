@@ -1,11 +1,14 @@
 //! Output to the terminal: the only place that writes text to it, and makes it printable.
 
 use std::io::{ErrorKind, IsTerminal, Write};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
+use arc_swap::ArcSwapOption;
 use pegboard::json::RawJson;
 use pegboard::printable::{printable, printable_json};
+use pegboard::redact::Redactor;
+use pegboard::secret::Secret;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -19,6 +22,28 @@ static WRITE_ERROR: OnceLock<String> = OnceLock::new();
 
 /// Clears the current line.
 const ERASE: &str = "\r\u{1b}[2K";
+
+/// Known secrets, which must not reach standard error: other programs collect it.
+static REDACTOR: ArcSwapOption<Redactor> = ArcSwapOption::const_empty();
+
+/// Redacts these secrets from everything that is written to standard error from now on.
+pub(crate) fn redact<'s>(secrets: impl IntoIterator<Item = &'s Secret>) {
+    let redactor = Redactor::with_escapes(secrets.into_iter().map(Secret::reveal));
+    REDACTOR.store(Some(Arc::new(redactor)));
+}
+
+/// Redacts known secrets from a text.
+pub(crate) fn redacted(text: &str) -> String {
+    match &*REDACTOR.load() {
+        Some(redactor) => redactor.text(text).into_owned(),
+        None => text.to_owned(),
+    }
+}
+
+/// Renders a text for standard error.
+fn render_error(text: &str) -> String {
+    style::render(&redacted(text))
+}
 
 /// Prints a result and ends its line. Write errors are recorded, not returned.
 pub(crate) fn text(text: &str) {
@@ -36,7 +61,7 @@ pub(crate) fn json(json: &str) {
 /// Prints a line to standard error.
 pub(crate) fn error_line(text: &str) {
     // There is no other place to report the error.
-    let _ = writeln!(anstream::stderr().lock(), "{}", style::render(text));
+    let _ = writeln!(anstream::stderr().lock(), "{}", render_error(text));
 }
 
 /// Prints a line of JSON to standard error.
@@ -47,12 +72,12 @@ pub(crate) fn error_json(json: &str) {
 /// Prints a text to standard error, where the answer to it is typed.
 pub(crate) fn prompt(text: &str) {
     let mut output = anstream::stderr().lock();
-    let _ = write!(output, "{}", style::render(text)).and_then(|()| output.flush());
+    let _ = write!(output, "{}", render_error(text)).and_then(|()| output.flush());
 }
 
 /// Replaces the current line of standard error by a text.
 pub(crate) fn redraw(text: &str) {
-    let _ = write!(anstream::stderr().lock(), "{ERASE}{}", style::render(text));
+    let _ = write!(anstream::stderr().lock(), "{ERASE}{}", render_error(text));
 }
 
 /// Returns `true` once standard output is closed, so that long-running commands can stop.

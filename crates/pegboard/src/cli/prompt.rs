@@ -1,5 +1,6 @@
 //! Prompts for the input that a tool requests.
 
+use pegboard::redact::is_secret_name;
 use pegboard::schema::Schema;
 use serde_json::{Map, Value, json};
 
@@ -202,12 +203,7 @@ impl FormField<'_> {
     }
 
     fn is_secret(&self) -> bool {
-        let name = self.name.to_lowercase();
-        self.schema["format"] == "password"
-            || self.schema["writeOnly"] == true
-            || ["password", "passphrase", "secret", "token", "api_key", "apikey"]
-                .iter()
-                .any(|word| name.contains(word))
+        self.schema["format"] == "password" || self.schema["writeOnly"] == true || is_secret_name(self.name)
     }
 
     /// Choices that the schema offers.

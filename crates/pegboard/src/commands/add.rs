@@ -7,6 +7,7 @@ use pegboard::config::EntrySection;
 use serde_json::{Map, Value, json};
 
 use super::config_file::{EditTarget, display_path, purpose};
+use super::stored_keys::StoredKeys;
 use crate::cli::{CliError, ExitReason, Globals};
 
 mod agent;
@@ -52,6 +53,15 @@ struct EntryDestination {
     target: EditTarget,
 }
 
+/// Destination of a new entry that may contain keys.
+#[derive(Args, Clone)]
+struct KeyedDestination {
+    #[command(flatten)]
+    entry: EntryDestination,
+    #[command(flatten)]
+    stored_keys: StoredKeys,
+}
+
 /// A server: a URL, or a program after `--`.
 #[derive(Args)]
 struct AddServerArgs {
@@ -85,7 +95,7 @@ struct AddServerArgs {
     #[command(flatten)]
     rules: ToolRules,
     #[command(flatten)]
-    destination: EntryDestination,
+    destination: KeyedDestination,
 }
 
 /// Options for the tools of a new entry.
@@ -117,7 +127,7 @@ struct AddJsonArgs {
     #[arg(value_name = "JSON")]
     definition: String,
     #[command(flatten)]
-    destination: EntryDestination,
+    destination: KeyedDestination,
 }
 
 /// Transport of a server.
@@ -271,7 +281,7 @@ impl AddJsonArgs {
 /// Writes an entry to the file.
 fn write_entry(
     globals: &Globals,
-    destination: &EntryDestination,
+    KeyedDestination { entry: destination, stored_keys }: &KeyedDestination,
     section: EntrySection,
     name: &str,
     entry: &Value,
@@ -292,6 +302,7 @@ fn write_entry(
         return Err(failure.hint("choose another name, or replace it with --force"));
     }
     file.document.set(&path, entry)?;
+    stored_keys.apply(globals, &mut file, destination.target.dry_run)?;
     let edited = destination.target.finish(globals, &file)?;
     let verb = if is_there { "Replaced" } else { "Added" };
     let place = edited.place();

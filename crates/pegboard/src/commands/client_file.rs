@@ -8,7 +8,7 @@ use pegboard::config::backups::Backups;
 use pegboard::config::clients::{KnownClient, Platform, clients, find_client, suggest_client};
 use pegboard::config::export::{SERVER_NAME, ServeTarget};
 use pegboard::config::{ConfigurationError, SourceSpec};
-use pegboard::settings::mcp::Secret;
+use pegboard::secret::Secret;
 
 use crate::cli::{CliError, Globals};
 use crate::environment;

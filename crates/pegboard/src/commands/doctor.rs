@@ -204,6 +204,8 @@ fn check_commands(
                 }
                 Err(error) => {
                     let remedy = "fix its entry in the configuration";
+                    // The path may contain the value of a variable.
+                    let error = print::redacted(&error.to_string());
                     findings.problem(CheckArea::Commands, format!("cannot start {name}: {error}"), remedy);
                     unusable.push(name);
                 }

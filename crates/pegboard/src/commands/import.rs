@@ -12,6 +12,7 @@ use pegboard::config::{ConfigFile, SpecContext};
 use super::client_file::{open_backups, serve_target};
 use super::config_file::{EditTarget, editable_path, is_users_file, same_file};
 use super::init;
+use super::stored_keys::StoredKeys;
 use crate::cli::{CliError, Globals};
 use crate::paths::{self, working_dir};
 use crate::trust::TrustGate;
@@ -43,12 +44,15 @@ pub(crate) struct ImportArgs {
     #[arg(long, value_name = "URL", num_args = 0..=1, default_missing_value = super::export::DEFAULT_URL, requires = "take_over")]
     http: Option<String>,
     #[command(flatten)]
+    stored_keys: StoredKeys,
+    #[command(flatten)]
     target: EditTarget,
 }
 
 impl ImportArgs {
     pub(crate) fn run(self, globals: &Globals) -> Result<ExitCode, CliError> {
-        let (import, left_out) = self.plan(globals)?;
+        let (mut import, left_out) = self.plan(globals)?;
+        self.stored_keys.apply(globals, &mut import.file, self.target.dry_run)?;
         let taken = if self.take_over {
             let target = serve_target(globals, Some(&import.file.path), self.http)?;
             let scope = if self.force { TakeoverScope::All } else { TakeoverScope::Usable };

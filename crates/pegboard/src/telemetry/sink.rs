@@ -1,7 +1,6 @@
 //! Destination of log lines, with redaction.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::sync::Arc;
 
@@ -34,25 +33,8 @@ impl LogSink {
     }
 
     pub(super) fn redact(&self, secrets: impl IntoIterator<Item = impl AsRef<str>>) {
-        let known: BTreeSet<String> =
-            secrets.into_iter().flat_map(|secret| escaped_forms(secret.as_ref())).collect();
-        self.0.redactor.store(Some(Arc::new(Redactor::new(known))));
+        self.0.redactor.store(Some(Arc::new(Redactor::with_escapes(secrets))));
     }
-}
-
-/// All forms in which a line may contain a text: verbatim, with escaped control characters, debug-quoted, and
-/// each of them inside JSON.
-fn escaped_forms(text: &str) -> Vec<String> {
-    let escaped = text.chars().map(|character| match character {
-        _ if character.is_control() => character.escape_default().to_string(),
-        _ => character.to_string(),
-    });
-    let plain = [text.to_owned(), escaped.collect(), text.escape_debug().to_string()];
-    let in_json = plain.clone().map(|text| {
-        let quoted = serde_json::Value::from(text).to_string();
-        quoted[1..quoted.len() - 1].to_owned()
-    });
-    plain.into_iter().chain(in_json).collect()
 }
 
 impl<'a> MakeWriter<'a> for LogSink {

@@ -68,6 +68,7 @@ fn run(script: &str, folder: &Path) -> String {
         .env("TMPDIR", folder)
         .env("LANG", "C.UTF-8")
         .env("TERM", "xterm")
+        .env("PEGBOARD_KEYRING", "off")
         .stdin(Stdio::null())
         .stdout(theirs.try_clone().expect("the system has room"))
         .stderr(theirs)

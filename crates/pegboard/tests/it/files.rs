@@ -3,4 +3,5 @@
 mod clients;
 mod imports;
 mod own;
+mod secrets;
 pub(crate) mod stage;

@@ -14,7 +14,8 @@ use pegboard_core::id::ServerName;
 use pegboard_core::provider::{
     ProcessInfo, Provider, ProviderMethod, ProviderRequest, ServerState, TransportKind,
 };
-use pegboard_core::settings::mcp::{McpTarget, ResolvedMcpServer, Secret, ServerProgram};
+use pegboard_core::secret::Secret;
+use pegboard_core::settings::mcp::{McpTarget, ResolvedMcpServer, ServerProgram};
 use pegboard_providers::mcp::{Health, PoolOptions, ServerPool};
 use pegboard_providers::process::SupervisorCommand;
 use serde_json::json;

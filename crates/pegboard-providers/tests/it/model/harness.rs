@@ -8,7 +8,7 @@ use pegboard_core::model::{
     ChatMessage, Delivery, Model, ModelError, ModelProviderName, ModelReply, ModelRequest, ReplyEvent,
     ToolSpec,
 };
-use pegboard_core::settings::mcp::Secret;
+use pegboard_core::secret::Secret;
 use pegboard_core::settings::model::{ModelProviderKind, ModelProviderSettings};
 use pegboard_json::RawJson;
 use pegboard_providers::model::Models;

@@ -4,7 +4,7 @@ use insta::assert_snapshot;
 use pegboard_core::model::{
     ChatMessage, ContentPart, Delivery, ModelRequest, PromptCaching, ReasoningEffort, ToolChoice,
 };
-use pegboard_core::settings::mcp::Secret;
+use pegboard_core::secret::Secret;
 use pegboard_core::settings::model::ModelProviderKind::{Anthropic, OpenAiCompatible};
 use pegboard_core::settings::model::{ModelProviderKind, ModelProviderSettings};
 use pegboard_testkit::model_server::{ModelServer, Script, ScriptAction};

@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 use insta::assert_snapshot;
 use pegboard_core::client::{Client, NoClient};
 use pegboard_core::model::{Delivery, ModelProviderName};
-use pegboard_core::settings::mcp::Secret;
+use pegboard_core::secret::Secret;
 use pegboard_core::settings::model::ModelProviderKind::{Anthropic, OpenAiCompatible, Sampling};
 use pegboard_core::settings::model::{ModelProviderKind, ModelProviderSettings};
 use pegboard_providers::model::Models;

@@ -6,7 +6,7 @@ use clap::Args;
 use pegboard::config::EntrySection;
 use serde_json::{Map, Value, json};
 
-use super::{EntryDestination, parse_headers, write_entry};
+use super::{KeyedDestination, parse_headers, write_entry};
 use crate::cli::{CliError, Globals};
 use crate::commands::config_file::relative_to_file;
 
@@ -34,12 +34,12 @@ pub(super) struct AddOpenapiArgs {
     #[arg(long)]
     disabled: bool,
     #[command(flatten)]
-    destination: EntryDestination,
+    destination: KeyedDestination,
 }
 
 impl AddOpenapiArgs {
     pub(super) fn run(self, globals: &Globals) -> Result<ExitCode, CliError> {
-        let file = self.destination.target.open(globals)?;
+        let file = self.destination.entry.target.open(globals)?;
         let spec = relative_to_file(&file.path, &self.spec)?;
         let mut entry = Map::from_iter([("spec".to_owned(), json!(spec))]);
         if let Some(address) = &self.base_url {

@@ -6,7 +6,7 @@ use clap::Args;
 use pegboard::config::{EntrySection, did_you_mean};
 use serde_json::{Map, Value, json};
 
-use super::{EntryDestination, parse_headers, write_entry};
+use super::{KeyedDestination, parse_headers, write_entry};
 use crate::cli::{CliError, Globals};
 
 /// JSON types of a parameter.
@@ -41,7 +41,7 @@ pub(super) struct AddRestArgs {
     #[arg(long, value_name = "TIME")]
     cache: Option<String>,
     #[command(flatten)]
-    destination: EntryDestination,
+    destination: KeyedDestination,
 }
 
 /// Parameter of the tool.

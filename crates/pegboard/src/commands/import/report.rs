@@ -190,7 +190,8 @@ impl ImportReport {
     fn remarks(&self) -> Vec<String> {
         let mut remarks = Vec::new();
         let plaintext_keys = self.import.plaintext_keys();
-        if !plaintext_keys.is_empty() {
+        let has_them = self.edited.as_ref().is_some_and(|edited| !edited.change.added_keys().is_empty());
+        if has_them && !plaintext_keys.is_empty() {
             let place = self.edited.as_ref().map(EditedFile::place).unwrap_or_default();
             remarks.push(format!(
                 "{place} contains plaintext keys: {}. Keep it out of version control, or replace them with ${{NAME}} and set the variable",

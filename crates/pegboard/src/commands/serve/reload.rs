@@ -194,7 +194,10 @@ impl ConfigWatcher {
         served: Option<&str>,
         telemetry: &Telemetry,
     ) -> Result<ReloadOutcome, CliError> {
-        let mut configuration = self.selection.inspect()?;
+        // A command or a keyring that the configuration refers to may take a while.
+        let selection = self.selection.clone();
+        let inspected = tokio::task::spawn_blocking(move || selection.inspect()).await;
+        let mut configuration = inspected.map_err(|error| CliError::system(error.to_string()))??;
         paths::print_problems(&configuration);
         self.watch_references(&configuration);
         let changes = self.review(&configuration);

@@ -8,8 +8,9 @@ use pegboard::config::{
 };
 use pegboard::id::ToolboxName;
 use pegboard::providers::rest;
+use pegboard::redact::Redactor;
 use pegboard::runtime::requests::ServerId;
-use pegboard::settings::mcp::Secret;
+use pegboard::secret::Secret;
 use pegboard::wiring::{self, CheckReport};
 use serde_json::{Value, json};
 
@@ -132,14 +133,14 @@ impl ValidationReport {
             Err(error) => self.fail(&error.to_string()),
             Ok(CheckReport { unusable, warnings }) => {
                 let note = |(ServerId { toolbox, server }, text): (ServerId, String)| {
-                    let text = redact(&secrets, text);
+                    let text = redact(&secrets, &text);
                     EntryNote { part: format!("{toolbox}/{server}"), text }
                 };
                 self.remarks = warnings.into_iter().map(note).collect();
                 // For an OpenAPI document an unusable service is an error in the document itself.
                 if self.sources.iter().all(|source| source.dialect == ConfigDialect::OpenApi) {
                     for (_, why) in unusable {
-                        self.fail(&redact(&secrets, why));
+                        self.fail(&redact(&secrets, &why));
                     }
                 } else {
                     self.obstacles.extend(unusable.into_iter().map(note));
@@ -331,8 +332,8 @@ impl EntryCounts {
 }
 
 /// Redacts secrets from a text.
-fn redact(secrets: &[Secret], text: String) -> String {
-    secrets.iter().fold(text, |text, secret| text.replace(secret.reveal(), "***"))
+fn redact(secrets: &[Secret], text: &str) -> String {
+    Redactor::with_escapes(secrets.iter().map(Secret::reveal)).marked_text(text, "***").into_owned()
 }
 
 /// Entries that cannot be used only because variables are not set.

@@ -719,7 +719,7 @@ fn servers_that_may_work_only_in_their_client_stay_there() {
     "open": {"command": "open-server"},
     "unset": {"command": "unset-server", "env": {"KEY": "${UNSET_KEY}"}},
     "login": {"url": "https://example.com/mcp"},
-    "keyed": {"url": "https://example.com/keyed", "headers": {"X-Api-Key": "k"}},
+    "keyed": {"url": "https://example.com/keyed", "headers": {"X-Api-Key": "k3y-k3y"}},
     "local": {"url": "http://127.0.0.1:7777/mcp"}
   }
 }
@@ -756,7 +756,8 @@ fn servers_that_may_work_only_in_their_client_stay_there() {
 #[test]
 fn a_server_with_other_variables_is_another_server() {
     let stage = Stage::new();
-    stage.write("~/.cursor/mcp.json", r#"{"mcpServers": {"a": {"command": "a", "env": {"TOKEN": "t"}}}}"#);
+    stage
+        .write("~/.cursor/mcp.json", r#"{"mcpServers": {"a": {"command": "a", "env": {"TOKEN": "t0ken"}}}}"#);
     stage.write("~/.codex/config.toml", "[mcp_servers.a]\ncommand = \"a\"\n");
     let said = stage.run("import");
     assert!(said.contains("2 sources: 2 new"), "{said}");

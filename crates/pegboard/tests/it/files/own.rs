@@ -245,7 +245,7 @@ fn tools_services_and_agents_are_added() {
 #[test]
 fn a_dry_run_shows_the_diff_and_writes_nothing() {
     let stage = Stage::with("pegboard.yaml", "# Mine\nmcpServers:\n  a: {command: a} # first\n");
-    assert_snapshot!(stage.run("add b --dry-run -e TOKEN=abc -- b"), @"
+    assert_snapshot!(stage.run("add b --dry-run -e TOKEN=abcd -- b"), @"
     --- pegboard.yaml
     +++ pegboard.yaml
     @@ -1,3 +1,7 @@
@@ -255,7 +255,7 @@ fn a_dry_run_shows_the_diff_and_writes_nothing() {
     +  b:
     +    command: b
     +    env:
-    +      TOKEN: ***
+    +      TOKEN: ****
     ");
     assert_snapshot!(stage.run("rm a --dry-run --json"), @r#"
     {

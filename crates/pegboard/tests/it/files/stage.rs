@@ -64,6 +64,7 @@ impl Stage {
             .env("APPDATA", self.home().join("AppData"))
             .env("LOCALAPPDATA", self.home().join("LocalAppData"));
         command.env("XDG_STATE_HOME", self.home().join("state"));
+        command.env("PEGBOARD_KEYRING", "off");
         command.env("XDG_CONFIG_HOME", self.home().join(".config"));
         command
     }

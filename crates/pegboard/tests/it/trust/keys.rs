@@ -11,7 +11,7 @@ fn new_files_are_private() {
     stage.write("~/.cursor/mcp.json", r#"{"mcpServers": {"a": {"command": "a"}}}"#);
     for (command, file) in [
         ("init", "pegboard.yaml"),
-        ("--config new.toml add a -e TOKEN=x -- a", "new.toml"),
+        ("--config new.toml add a -e TOKEN=x7x7 -- a", "new.toml"),
         ("--config plain.json add a -- a", "plain.json"),
         ("import --into imported.yaml", "imported.yaml"),
         ("connect vscode --project", ".vscode/mcp.json"),
