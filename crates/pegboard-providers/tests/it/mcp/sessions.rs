@@ -295,6 +295,7 @@ async fn the_instance_of_one_client_has_its_capabilities_and_roots() {
 
 #[tokio::test(start_paused = true)]
 async fn a_shared_instance_gets_the_roots_of_all_its_clients_by_setting() {
+    const CHANGED: &str = "notifications/roots/list_changed";
     let scripted = ScriptedServer::new();
     scripted.set_tools(&["capabilities", "later"]);
     let runtime = runtime(&scripted, |settings| settings.roots = RootsChoice::Union).await;
@@ -309,7 +310,6 @@ async fn a_shared_instance_gets_the_roots_of_all_its_clients_by_setting() {
         wait_until(scripted.notices.subscribe(), told).await;
         scripted.notices.send_modify(Vec::clear);
     };
-    const CHANGED: &str = "notifications/roots/list_changed";
     let (ann, ann_session, ann_caller) = named("ann");
     let capabilities = call(&ann_caller, "capabilities", &ann).await;
     assert!(capabilities.contains(r#""roots":{"listChanged":true}"#), "{capabilities}");
