@@ -108,12 +108,13 @@ fn output_of(words: &[String], limit: Duration) -> Result<Secret, String> {
             }
         }
     };
-    if !status.success() {
-        return Err(format!("failed ({status})"));
-    }
     let bytes = bytes.map_err(|()| "printed nothing")?.map_err(|error| format!("cannot be read: {error}"))?;
     if bytes.len() as u64 > MAX_OUTPUT_BYTES {
         return Err(format!("printed more than {} KiB", MAX_OUTPUT_BYTES / 1024));
+    }
+    // Checked last: a program with too long an output fails, because it is not read to the end.
+    if !status.success() {
+        return Err(format!("failed ({status})"));
     }
     let text = String::from_utf8(bytes).map_err(|_| "printed something that is not UTF-8")?;
     Ok(Secret::new(text.trim_end_matches(['\r', '\n'])))
@@ -173,9 +174,14 @@ mod tests {
         let command = format!("sleep 1000 & echo $! > {0}; echo $$ >> {0}; wait", pids.display());
         assert_eq!(run(&command, Duration::from_secs(1)).unwrap_err(), "did not end within 1 s");
         for pid in std::fs::read_to_string(&pids).unwrap().lines() {
-            let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-            let is_gone = state.is_empty() || state.contains(") Z ");
-            assert!(is_gone, "process {pid} is left: {state}");
+            let state = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            let is_gone = || state().is_empty() || state().contains(") Z ");
+            // A process that was killed may have to be scheduled to end.
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while !is_gone() {
+                assert!(Instant::now() < deadline, "process {pid} is left: {}", state());
+                thread::sleep(POLL_INTERVAL);
+            }
         }
     }
 }
