@@ -183,7 +183,7 @@ impl ClientRequest {
         Ok(ServiceReply::Result(match self.era {
             Era::Session => result,
             // A server's own `resultType` could pass its questions off as the gateway's.
-            Era::Stateless => result.without("resultType"),
+            Era::Stateless => result.remove(&["resultType"]),
         }))
     }
 

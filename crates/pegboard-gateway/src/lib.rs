@@ -22,6 +22,7 @@ mod catalogue_memo;
 mod client_request;
 mod custom_methods;
 mod gateway;
+mod header_parameters;
 mod instructions;
 mod list_cache;
 mod meta;

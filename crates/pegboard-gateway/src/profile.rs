@@ -14,6 +14,7 @@ use pegboard_runtime::{Caller, CallerOptions, Runtime, SessionMode};
 
 use crate::catalogue_memo::CatalogueMemo;
 use crate::client_request::session_peer::SessionRoots;
+use crate::header_parameters::HeaderParameterCache;
 use crate::list_cache::ListCache;
 use crate::resource_index::ResourceIndex;
 
@@ -50,6 +51,7 @@ pub(crate) struct ProfileView {
 struct ViewMemos {
     resources: CatalogueMemo<ResourceIndex>,
     lists: CatalogueMemo<ListCache>,
+    header_parameters: CatalogueMemo<HeaderParameterCache>,
 }
 
 /// Naming scheme of listed tools.
@@ -110,6 +112,11 @@ impl ProfileView {
     /// Returns the encoded lists of a catalogue snapshot.
     pub(crate) fn lists(&self, snapshot: &Snapshot) -> Arc<ListCache> {
         self.memos.lists.get(snapshot, |_| ListCache::default())
+    }
+
+    /// Returns the mirrored arguments of the tools in a catalogue snapshot.
+    pub(crate) fn header_parameters(&self, snapshot: &Snapshot) -> Arc<HeaderParameterCache> {
+        self.memos.header_parameters.get(snapshot, |_| HeaderParameterCache::default())
     }
 }
 

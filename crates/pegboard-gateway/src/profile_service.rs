@@ -10,8 +10,8 @@ use pegboard_core::provider::{ProviderMethod, ProviderRequest};
 use pegboard_core::settings::AutoOpen;
 use pegboard_json::RawJson;
 use pegboard_runtime::{Caller, SessionMode};
-use pegboard_wire::era::{Era, LogLevel, Revision, meta};
-use pegboard_wire::http::headers::{HeaderParameter, header_parameters};
+use pegboard_wire::era::{Era, LogLevel, Revision};
+use pegboard_wire::http::headers::HeaderParameter;
 use pegboard_wire::server::{
     ClientDescription, ClientSessionId, McpService, ServerRequest, ServiceChange, ServiceDescription,
     ServiceReply,
@@ -47,10 +47,6 @@ const LIST_TTL: Duration = Duration::from_mins(1);
 
 /// Client capabilities that are forwarded to servers.
 const FORWARDED_CAPABILITIES: [&str; 5] = ["elicitation", "sampling", "roots", "extensions", "experimental"];
-
-/// Fields of `_meta` that the protocol defines. Each side of the gateway has its own.
-const PROTOCOL_FIELDS: [&str; 5] =
-    ["progressToken", meta::PROTOCOL_VERSION, meta::CLIENT_INFO, meta::CLIENT_CAPABILITIES, meta::LOG_LEVEL];
 
 /// Implementation info of this server.
 pub(crate) static SERVER_INFO: LazyLock<RawJson> = LazyLock::new(|| {
@@ -228,9 +224,8 @@ impl ProfileService {
     }
 
     fn client_request(&self, caller: Caller, era: Era, request: ServerRequest) -> ClientRequest {
-        let given = request.params.get("_meta");
-        let trace_parent = given.as_ref().and_then(|given| given.get("traceparent"));
-        let meta = request_meta(&request, given.as_ref());
+        let meta = request_meta(&request);
+        let trace_parent = request.forwarded_meta.trace_parent;
         ClientRequest {
             profile: Arc::clone(&self.profile),
             caller,
@@ -476,9 +471,8 @@ impl McpService for ProfileService {
     }
 
     fn header_parameters(&self, tool: &str) -> Vec<HeaderParameter> {
-        let schema = self.tool_definition(tool).and_then(|definition| definition.get("inputSchema"));
-        // A schema with unusable annotations requires no headers.
-        header_parameters(schema.as_ref()).unwrap_or_default()
+        let snapshot = self.profile.runtime.catalogue();
+        self.view().header_parameters(&snapshot).get(tool, || self.tool_definition(tool))
     }
 }
 
@@ -499,13 +493,11 @@ fn unknown_cursor(params: &RawJson) -> Option<RpcError> {
 }
 
 /// Returns the `_meta` to forward with a request.
-fn request_meta(request: &ServerRequest, given: Option<&RawJson>) -> ClientMeta {
-    let is_custom = |name: &str| !PROTOCOL_FIELDS.contains(&name);
-    let custom = given.filter(|given| given.has_member(is_custom));
+fn request_meta(request: &ServerRequest) -> ClientMeta {
     ClientMeta {
         capabilities: Some(forwarded_capabilities(&request.client.capabilities)),
-        log_level: request.peer.log_level().map(|level| RawJson::of(&level)),
-        custom: custom.map(|given| given.clone().remove(&PROTOCOL_FIELDS)),
+        log_level: request.peer.log_level().map(LogLevel::as_json),
+        custom: request.forwarded_meta.custom.clone(),
     }
 }
 

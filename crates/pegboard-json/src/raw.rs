@@ -193,9 +193,25 @@ impl RawJson {
         self.spans().any(|(key, _)| scan::decode_string(&self.bytes[key]).is_some_and(|name| fits(&name)))
     }
 
-    /// Returns the number of members with this name.
-    pub fn count(&self, name: &str) -> usize {
-        self.spans().filter(|(key, _)| self.has_name(key, name)).count()
+    /// Returns the first of these names that several members have.
+    ///
+    /// ```
+    /// use pegboard_json::RawJson;
+    ///
+    /// let raw = RawJson::parse(r#"{"a": 1, "b": 2, "\u0062": 3, "a": 4}"#.into()).unwrap();
+    /// assert_eq!(raw.first_repeated(["a", "b"]), Some("a"));
+    /// assert_eq!(raw.first_repeated(["b", "c"]), Some("b"));
+    /// assert_eq!(raw.first_repeated(["c"]), None);
+    /// ```
+    pub fn first_repeated<const N: usize, S: AsRef<str>>(&self, names: [S; N]) -> Option<S> {
+        let mut counts = [0_usize; N];
+        for (key, _) in self.spans() {
+            let key = MemberName::of(&self.bytes[key]);
+            if let Some(at) = names.iter().position(|name| key.is(name.as_ref())) {
+                counts[at] += 1;
+            }
+        }
+        names.into_iter().zip(counts).find(|(_, count)| *count > 1).map(|(name, _)| name)
     }
 
     /// Returns the members with these names, in one pass. Of several members with a name, the first is
@@ -210,15 +226,31 @@ impl RawJson {
     /// assert_eq!(c, None);
     /// ```
     pub fn get_all<const N: usize>(&self, names: [&str; N]) -> [Option<Self>; N] {
+        self.get_known(names).0
+    }
+
+    /// Returns the members with these names, and `true` if there are others, in one pass. Of several members with a
+    /// name, the first is returned.
+    ///
+    /// ```
+    /// use pegboard_json::RawJson;
+    ///
+    /// let raw = RawJson::parse(r#"{"a": 1, "b": 2}"#.into()).unwrap();
+    /// let ([b], has_others) = raw.get_known(["b"]);
+    /// assert_eq!((b.unwrap().as_str(), has_others), ("2", true));
+    /// ```
+    pub fn get_known<const N: usize>(&self, names: [&str; N]) -> ([Option<Self>; N], bool) {
         let mut found = [const { None }; N];
+        let mut has_others = false;
         for (key, value) in self.spans() {
-            for (name, slot) in names.iter().zip(&mut found) {
-                if slot.is_none() && self.has_name(&key, name) {
-                    *slot = Some(Self::trusted(self.bytes.slice(value.clone())));
-                }
+            let key = MemberName::of(&self.bytes[key]);
+            match names.iter().zip(&mut found).find(|(name, _)| key.is(name)) {
+                Some((_, slot @ None)) => *slot = Some(Self::trusted(self.bytes.slice(value))),
+                Some(_) => {}
+                None => has_others = true,
             }
         }
-        found
+        (found, has_others)
     }
 
     /// Returns the bytes of the members with these names, in one pass. Of several members with a name, the first
@@ -233,7 +265,8 @@ impl RawJson {
     pub fn peek_all<const N: usize>(&self, names: [&str; N]) -> [Option<&[u8]>; N] {
         let mut found = [None; N];
         for (key, value) in self.spans() {
-            let slot = names.iter().zip(&mut found).find(|(name, _)| self.has_name(&key, name));
+            let key = MemberName::of(&self.bytes[key]);
+            let slot = names.iter().zip(&mut found).find(|(name, _)| key.is(name));
             if let Some((_, slot @ None)) = slot {
                 *slot = Some(&self.bytes[value]);
             }
@@ -380,7 +413,8 @@ impl RawJson {
         let mut kept = None;
         loop {
             let (index, (key, value)) = spans.next()?;
-            if !names.iter().any(|name| self.has_name(&key, name)) {
+            let name = MemberName::of(&self.bytes[key.clone()]);
+            if !names.iter().any(|cut| name.is(cut)) {
                 kept = Some(value.end);
                 continue;
             }
@@ -441,6 +475,25 @@ impl RawJson {
             }
         }
         edit.finish()
+    }
+}
+
+/// The name of a member as it is written, to be compared with several names.
+struct MemberName<'a> {
+    literal: &'a [u8],
+    has_escapes: bool,
+}
+
+impl<'a> MemberName<'a> {
+    fn of(literal: &'a [u8]) -> Self {
+        Self { literal, has_escapes: literal.contains(&b'\\') }
+    }
+
+    fn is(&self, name: &str) -> bool {
+        if self.has_escapes {
+            return scan::string_equals(self.literal, name);
+        }
+        self.literal.len() == name.len() + 2 && &self.literal[1..=name.len()] == name.as_bytes()
     }
 }
 

@@ -98,11 +98,6 @@ pub struct RequestOptions {
     pub has_progress: bool,
 }
 
-/// Fields of `_meta` that only this client sets: they would make a server of both eras treat a request of a
-/// session as stateless. The log level is the last.
-const PROTOCOL_FIELDS: [&str; 5] =
-    ["progressToken", meta::PROTOCOL_VERSION, meta::CLIENT_INFO, meta::CLIENT_CAPABILITIES, meta::LOG_LEVEL];
-
 /// A connection to an MCP server. Clones share the connection.
 #[derive(Clone)]
 pub struct McpClient {
@@ -195,7 +190,7 @@ impl McpClient {
         let mut meta = OutgoingMeta {
             has_progress: !matches!(progress_token, ProgressToken::None),
             given: given.as_ref(),
-            hidden: &PROTOCOL_FIELDS,
+            hidden: &meta::PROTOCOL_FIELDS,
             ..OutgoingMeta::default()
         };
         let mut mirrored_headers = None;
@@ -216,7 +211,7 @@ impl McpClient {
                 // A level that the caller has set stays.
                 let n_fields = if level.is_some() { 2 } else { 1 };
                 meta.fields = &fields[..n_fields];
-                meta.hidden = &PROTOCOL_FIELDS[..3 + n_fields];
+                meta.hidden = &meta::PROTOCOL_FIELDS[..3 + n_fields];
                 EncodedRequest::new(id, method, params.as_ref(), &meta)
             }
         };

@@ -110,6 +110,11 @@ pub mod meta {
     pub const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
     /// The subscription that a notification belongs to.
     pub const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
+
+    /// Fields of a request that each side of a gateway sets itself: they would make a server of both eras treat a
+    /// request of a session as stateless. The log level is the last.
+    pub(crate) const PROTOCOL_FIELDS: [&str; 5] =
+        ["progressToken", PROTOCOL_VERSION, CLIENT_INFO, CLIENT_CAPABILITIES, LOG_LEVEL];
 }
 
 /// Returns the revision that a request claims in its `_meta`, if any.
@@ -145,7 +150,7 @@ pub enum LogLevel {
 
 impl LogLevel {
     /// Returns the level as JSON.
-    pub(crate) fn as_json(self) -> RawJson {
+    pub fn as_json(self) -> RawJson {
         RawJson::trusted(Bytes::from_static(match self {
             Self::Debug => br#""debug""#.as_slice(),
             Self::Info => br#""info""#,

@@ -3,7 +3,7 @@
 //! A [`McpService`] answers requests and is independent of the era. `session` serves it to clients that open
 //! with `initialize`, `stateless` to those with self-contained requests; one connection may carry both.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use http::HeaderMap;
 use tokio::sync::broadcast;
 
 use crate::connection::{Connection, ConnectionLimits, ConnectionRole};
-use crate::era::{Era, LogLevel, Revision};
+use crate::era::{Era, LogLevel, Revision, meta};
 use crate::http::headers::HeaderParameter;
 #[cfg(feature = "http-server")]
 use crate::http::server::streams::SessionStreams;
@@ -24,6 +24,7 @@ use pegboard_json::RawJson;
 mod input_requests;
 pub(crate) mod notification_stream;
 mod peer;
+mod received_meta;
 mod response_memory;
 pub(crate) mod session;
 pub(crate) mod stateless;
@@ -31,6 +32,7 @@ mod subscription;
 
 pub use input_requests::ClientCapability;
 pub use peer::Peer;
+pub use received_meta::ForwardedMeta;
 pub use response_memory::{ResponseMemory, ResponseMemoryFull};
 
 /// The implementation of an MCP server, independent of era and transport.
@@ -117,6 +119,8 @@ pub struct ServerRequest {
     pub session: Option<ClientSessionId>,
     /// The client.
     pub client: ClientDescription,
+    /// The part of `_meta` that concerns others than this service.
+    pub forwarded_meta: ForwardedMeta,
     /// The client's responses to an earlier [`ServiceReply::InputRequired`], by name.
     pub input_responses: Option<RawJson>,
     /// The state sent with an earlier [`ServiceReply::InputRequired`].
@@ -217,6 +221,8 @@ pub struct ServiceServer {
     pub(crate) limits: ConnectionLimits,
     /// The only era served; `None` for both.
     only_era: Option<Era>,
+    /// The `_meta` that names the service, for results of the stateless era.
+    info_meta: Arc<OnceLock<RawJson>>,
     /// Memory for results that clients have not read.
     pub(crate) response_memory: ResponseMemory,
 }
@@ -238,7 +244,8 @@ impl ServiceServer {
             ..ConnectionLimits::default()
         };
         let signer = StateSigner::random(Self::STATE_LIFETIME);
-        Self { service, signer, limits, only_era: None, response_memory: ResponseMemory::default() }
+        let response_memory = ResponseMemory::default();
+        Self { service, signer, limits, only_era: None, info_meta: Arc::default(), response_memory }
     }
 
     /// Signs state with a key shared by other processes.
@@ -260,6 +267,11 @@ impl ServiceServer {
     pub fn serving_only(mut self, era: Era) -> Self {
         self.only_era = Some(era);
         self
+    }
+
+    /// Returns the `_meta` that names the service.
+    pub(crate) fn info_meta(&self) -> &RawJson {
+        self.info_meta.get_or_init(|| RawJson::object(&[(meta::SERVER_INFO, &self.service.info())]))
     }
 
     /// Returns the era in which a request is served, given the one it claims.

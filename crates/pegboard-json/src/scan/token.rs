@@ -13,8 +13,9 @@ pub(super) fn space(bytes: &[u8], mut at: usize) -> usize {
 #[inline]
 pub(super) fn string(bytes: &[u8], quote: usize) -> Result<usize, usize> {
     let mut at = quote + 1;
-    // Most strings end within a few words and have no escapes; blocks only pay off for longer ones.
-    for _ in 0..4 {
+    // Most strings end within a few words, as do the names in `_meta`, and have no escapes; blocks only pay off for
+    // longer ones.
+    for _ in 0..6 {
         let Some(word) = chunk(bytes, at) else { break };
         let marks = marks_of_word(u64::from_le_bytes(*word));
         if marks != 0 {

@@ -562,14 +562,13 @@ pub(super) async fn collect_answers(
 
 /// Returns a result without the members that the stateless protocol adds to every result.
 pub(super) fn strip_protocol_members(result: RawJson) -> RawJson {
-    let own = result.get("_meta").map(|own| {
-        let rest = own.without(meta::SERVER_INFO);
-        let is_changed = rest.as_bytes().len() < own.as_bytes().len();
-        (rest, is_changed)
-    });
-    match own {
-        Some((rest, true)) if rest.is_empty() => result.remove(&["resultType", "_meta"]),
-        Some((rest, true)) => result.with_all(&[("resultType", None), ("_meta", Some(&rest))]),
-        Some((_, false)) | None => result.remove(&["resultType"]),
+    let own = result.get("_meta");
+    let ([info], has_others) = own.as_ref().map_or(([None], false), |own| own.get_known([meta::SERVER_INFO]));
+    let has_info = info.is_some();
+    if let Some(own) = own.as_ref().filter(|_| has_info && has_others) {
+        return result.with_all(&[("resultType", None), ("_meta", Some(&own.without(meta::SERVER_INFO)))]);
     }
+    // Members are removed in place if nothing shares the bytes.
+    drop((own, info));
+    result.remove(if has_info { &["resultType", "_meta"] } else { &["resultType"] })
 }

@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use memchr::memmem;
 use serde_json::Value;
 
-use crate::era::{Revision, claimed_revision};
+use crate::era::Revision;
 use crate::message::{Request, RpcError, code};
 use pegboard_json::RawJson;
 
@@ -127,27 +127,35 @@ fn method_value(method: &str) -> HeaderValue {
     if method == TOOL_CALL { HeaderValue::from_static(TOOL_CALL) } else { encode_value(method) }
 }
 
-/// Rejects a stateless request with headers that contradict its body.
-pub fn check(headers: &HeaderMap, request: &Request, parameters: &[HeaderParameter]) -> Result<(), RpcError> {
-    if let Some(name) = duplicate_member(request.params.as_ref(), parameters) {
+/// Rejects a stateless request with headers that contradict its body, which claims this revision. `parameters`
+/// returns the mirrored arguments of a tool.
+pub(crate) fn check(
+    headers: &HeaderMap,
+    request: &Request,
+    revision: &str,
+    parameters: impl FnOnce(&str) -> Vec<HeaderParameter>,
+) -> Result<(), RpcError> {
+    let params = request.params.as_ref();
+    let name = name_member(&request.method).and_then(|member| params?.get(member));
+    let name = name.as_ref().and_then(RawJson::text);
+    let parameters = match &name {
+        Some(tool) if &*request.method == TOOL_CALL => parameters(tool),
+        _ => Vec::new(),
+    };
+    if let Some(name) = duplicate_member(params, &parameters) {
         return Err(RpcError::new(
             code::HEADER_MISMATCH,
             format!("Header mismatch: duplicate member '{name}' in the body"),
         ));
     }
-    let version = claimed_revision(request.params.as_ref());
-    let version = version.as_ref().and_then(RawJson::text).unwrap_or_default();
-    expect(headers, &PROTOCOL_VERSION, Some(&version), ArgumentKind::Text)?;
+    expect(headers, &PROTOCOL_VERSION, Some(revision), ArgumentKind::Text)?;
     expect(headers, &METHOD, Some(&request.method), ArgumentKind::Text)?;
-    if let Some(member) = name_member(&request.method) {
-        let name = request.params.as_ref().and_then(|params| params.get(member));
-        if let Some(name) = name.as_ref().and_then(RawJson::text) {
-            expect(headers, &NAME, Some(&name), ArgumentKind::Text)?;
-        }
+    if let Some(name) = &name {
+        expect(headers, &NAME, Some(name), ArgumentKind::Text)?;
     }
-    for parameter in parameters {
+    for parameter in &parameters {
         if let Some(name) = parameter.name() {
-            let value = header_argument(request.params.as_ref(), &parameter.path);
+            let value = header_argument(params, &parameter.path);
             let kind = if value.as_ref().is_some_and(|(_, kind)| *kind == ArgumentKind::Number) {
                 ArgumentKind::Number
             } else {
@@ -187,10 +195,8 @@ fn expect(
 
 /// Finds a duplicate member, which two parsers could read differently.
 fn duplicate_member(params: Option<&RawJson>, parameters: &[HeaderParameter]) -> Option<String> {
-    let is_duplicate = |object: &RawJson, name: &str| object.count(name) > 1;
     let params = params?;
-    let members = ["_meta", "name", "uri", "taskId", "arguments"];
-    if let Some(name) = members.into_iter().find(|name| is_duplicate(params, name)) {
+    if let Some(name) = params.first_repeated(["_meta", "name", "uri", "taskId", "arguments"]) {
         return Some(name.to_owned());
     }
     if parameters.is_empty() {
@@ -200,7 +206,7 @@ fn duplicate_member(params: Option<&RawJson>, parameters: &[HeaderParameter]) ->
     parameters.iter().find_map(|parameter| {
         let mut object = arguments.clone();
         for name in &parameter.path {
-            if is_duplicate(&object, name) {
+            if object.first_repeated([name]).is_some() {
                 return Some(name.clone());
             }
             object = object.get(name)?;

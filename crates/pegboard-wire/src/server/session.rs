@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::error::RecvError;
 
 use super::input_requests::{check_capabilities, send_input_requests};
+use super::received_meta::ReceivedMeta;
 use super::stateless::RequestMeta;
 use super::{
     ClientDescription, ClientSessionId, DEFAULT_LOG_LEVEL, McpService, Peer, ResponseMemory, ServerRequest,
@@ -191,8 +192,9 @@ impl ServerSession {
             return std::future::ready(Err(error)).boxed();
         }
         let params = request.params.unwrap_or_else(RawJson::empty_object);
-        let token = params.at(&["_meta", "progressToken"]);
-        let peer = Peer::session(connection, request.id).with_progress(token, log_level);
+        let received = ReceivedMeta::of(Some(&params));
+        let peer = Peer::session(connection, request.id).with_progress(received.progress_token, log_level);
+        let forwarded_meta = received.forwarded;
         let (session_state, guard) = (Arc::clone(&self.state), Arc::clone(&self.guard));
         let (method, headers) = (request.method, Arc::new(headers));
         async move {
@@ -204,6 +206,7 @@ impl ServerSession {
                     revision,
                     session: Some(guard.id.clone()),
                     client: client.clone(),
+                    forwarded_meta: forwarded_meta.clone(),
                     input_responses: input_responses.take(),
                     state: state.take(),
                     headers: Arc::clone(&headers),

@@ -10,7 +10,10 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use super::input_requests::check_capabilities;
-use super::{ClientDescription, Peer, ServerRequest, ServiceReply, ServiceServer, subscription};
+use super::received_meta::ReceivedMeta;
+use super::{
+    ClientDescription, ForwardedMeta, Peer, ServerRequest, ServiceReply, ServiceServer, subscription,
+};
 use crate::era::{self, LogLevel, Revision, meta};
 use crate::message::{Request, RpcError, code};
 use pegboard_json::RawJson;
@@ -55,7 +58,7 @@ pub(crate) async fn call(
             if let Some(extra_meta) = server.service.extra_meta(&request_meta.client) {
                 discovered = discovered.with("_meta", &extra_meta);
             }
-            Ok(with_required_fields(discovered, &request.method, &description.info))
+            Ok(with_required_fields(discovered, &request.method, server.info_meta()))
         }
         // Boxed, so that the futures of all other requests stay small.
         "subscriptions/listen" => Box::pin(subscription::listen(&server, &request, &describe(), &peer)).await,
@@ -70,6 +73,7 @@ pub(crate) async fn call(
                 revision: request_meta.revision,
                 session: None,
                 client: request_meta.client.clone(),
+                forwarded_meta: request_meta.forwarded,
                 input_responses: input_responses.filter(RawJson::is_object),
                 state,
                 params: params.clone(),
@@ -90,7 +94,7 @@ pub(crate) async fn call(
                     input_required(&input_requests, state.map(sign))
                 }
             };
-            let result = with_required_fields(result, &request.method, &server.service.info());
+            let result = with_required_fields(result, &request.method, server.info_meta());
             Ok(server.response_memory.hold(result)?)
         }
     }
@@ -102,30 +106,31 @@ pub(crate) struct RequestMeta {
     client: ClientDescription,
     log_level: Option<LogLevel>,
     progress_token: Option<RawJson>,
+    forwarded: ForwardedMeta,
 }
 
 impl RequestMeta {
     /// Parses the `_meta` of a request, or rejects the request if required fields are missing.
     pub(crate) fn parse(params: Option<&RawJson>) -> Result<Self, RpcError> {
-        let meta = params.and_then(|params| params.get("_meta")).unwrap_or_else(RawJson::empty_object);
-        let [version, info, capabilities, log_level, progress_token] = meta.get_all([
-            meta::PROTOCOL_VERSION,
-            meta::CLIENT_INFO,
-            meta::CLIENT_CAPABILITIES,
-            meta::LOG_LEVEL,
-            "progressToken",
-        ]);
-        let version =
-            version.as_ref().and_then(RawJson::text).ok_or_else(|| missing_meta(meta::PROTOCOL_VERSION))?;
+        let received = ReceivedMeta::of(params);
+        let version = received.version.as_ref().and_then(RawJson::text);
+        let version = version.ok_or_else(|| missing_meta(meta::PROTOCOL_VERSION))?;
         let revision = version.parse::<Revision>().ok().filter(|revision| revision.is_stateless());
         let revision = revision.ok_or_else(|| era::unsupported_version(&version))?;
-        let capabilities = capabilities.filter(RawJson::is_object);
+        let capabilities = received.capabilities.filter(RawJson::is_object);
         let capabilities = capabilities.ok_or_else(|| missing_meta(meta::CLIENT_CAPABILITIES))?;
-        let log_level = match log_level {
+        let log_level = match received.log_level {
             None => None,
             Some(level) => Some(level.read().map_err(|_| RpcError::invalid_params("unknown log level"))?),
         };
-        Ok(Self { revision, client: ClientDescription { info, capabilities }, log_level, progress_token })
+        let client = ClientDescription { info: received.client_info, capabilities };
+        let (progress_token, forwarded) = (received.progress_token, received.forwarded);
+        Ok(Self { revision, client, log_level, progress_token, forwarded })
+    }
+
+    /// Returns the revision of the request, which is written just like this.
+    pub(crate) fn revision(&self) -> Revision {
+        self.revision
     }
 }
 
@@ -179,7 +184,7 @@ fn input_required(input_requests: &RawJson, signed: Option<String>) -> RawJson {
 }
 
 /// Adds the fields that the stateless era requires of every result, where the service left them out.
-fn with_required_fields(result: RawJson, method: &str, info: &RawJson) -> RawJson {
+fn with_required_fields(result: RawJson, method: &str, info_meta: &RawJson) -> RawJson {
     let [result_type, ttl, scope, own] = result.get_all(["resultType", "ttlMs", "cacheScope", "_meta"]);
     let literal = |text: &'static str| RawJson::trusted(Bytes::from_static(text.as_bytes()));
     let is_cacheable = CACHEABLE.contains(&method);
@@ -187,16 +192,16 @@ fn with_required_fields(result: RawJson, method: &str, info: &RawJson) -> RawJso
         ("resultType", result_type.is_none().then(|| literal("\"complete\""))),
         ("ttlMs", (is_cacheable && ttl.is_none()).then(|| literal("0"))),
         ("cacheScope", (is_cacheable && scope.is_none()).then(|| literal("\"private\""))),
-        ("_meta", own.is_none().then(|| RawJson::object(&[(meta::SERVER_INFO, info)]))),
+        ("_meta", own.is_none().then(|| info_meta.clone())),
     ];
     let own = own.filter(|own| own.get(meta::SERVER_INFO).is_none());
-    let result = match own {
-        Some(own) => result.with("_meta", &own.with(meta::SERVER_INFO, info)),
+    let result = match own.zip(info_meta.get(meta::SERVER_INFO)) {
+        Some((own, info)) => result.with("_meta", &own.with(meta::SERVER_INFO, &info)),
         None => result,
     };
     // Nothing shares the result any more, so that it is extended in place.
     drop((result_type, ttl, scope));
-    let mut members = [("", info); 4];
+    let mut members = [("", info_meta); 4];
     let mut n_members = 0;
     for (name, value) in &added {
         if let Some(value) = value {

@@ -32,9 +32,17 @@ pub(super) async fn answer(
 ) -> HttpReply {
     let id = request.id.clone();
     let request_meta = RequestMeta::parse(request.params.as_ref());
-    // A request without a revision cannot be compared with its headers.
-    let is_named = request_meta.is_ok() || claimed_revision(request.params.as_ref()).is_some();
-    let compared = if is_named { check_headers(server, &headers, &request) } else { Ok(()) };
+    let compare = |revision: &str| {
+        headers::check(&headers, &request, revision, |tool| server.service.header_parameters(tool))
+    };
+    let compared = match &request_meta {
+        Ok(request_meta) => compare(request_meta.revision().as_str()),
+        // A request without a revision cannot be compared with its headers.
+        Err(_) => match claimed_revision(request.params.as_ref()) {
+            Some(claimed) => compare(&claimed.text().unwrap_or_default()),
+            None => Ok(()),
+        },
+    };
     let request_meta = match compared.and(request_meta) {
         Ok(request_meta) => request_meta,
         Err(error) => return error_response(StatusCode::BAD_REQUEST, Some(id), error),
@@ -65,18 +73,6 @@ pub(super) async fn answer(
             error_response(StatusCode::OK, Some(call.id), error)
         }
     }
-}
-
-fn check_headers(server: &ServiceServer, headers: &HeaderMap, request: &Request) -> Result<(), RpcError> {
-    let tool = match &*request.method {
-        "tools/call" => request.params.as_ref().and_then(|params| params.get("name")),
-        _ => None,
-    };
-    let parameters = match tool.as_ref().and_then(RawJson::text) {
-        Some(tool) => server.service.header_parameters(&tool),
-        None => Vec::new(),
-    };
-    headers::check(headers, request, &parameters)
 }
 
 /// A request in progress, with its notifications.
