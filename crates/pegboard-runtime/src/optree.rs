@@ -7,7 +7,7 @@
 //! Writing is cheap and reading is rare: a reader clones shared handles of the records under the lock and
 //! builds the [`SessionNode`] outside. Two locks are never held at once.
 
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
@@ -70,7 +70,7 @@ pub struct SessionIdentity {
 
 impl SessionIdentity {
     /// Creates an identity with an id and no other details.
-    pub fn new(id: &str, started: SystemTime) -> Self {
+    pub fn new(id: impl Into<Arc<str>>, started: SystemTime) -> Self {
         Self {
             id: id.into(),
             trace_id: None,
@@ -146,10 +146,8 @@ struct OpTreeState {
     /// Number of operations begun.
     n_begun: u64,
     n_dropped: u64,
-    /// In the order in which they began.
-    live: BTreeMap<u64, Arc<OpRecord>>,
-    /// In the order in which they began. Shared with readers.
-    finished: BTreeMap<u64, Arc<OpRecord>>,
+    /// All retained operations with their numbers, in the order in which they began. Shared with readers.
+    records: VecDeque<(u64, Arc<OpRecord>)>,
     /// `None` for most sessions.
     notes: Option<Box<SessionNotes>>,
 }
@@ -192,8 +190,7 @@ impl OpTree {
             n_steps: 0,
             n_begun: 0,
             n_dropped: 0,
-            live: BTreeMap::new(),
-            finished: BTreeMap::new(),
+            records: VecDeque::new(),
             notes: None,
         };
         let began = Instant::now();
@@ -227,7 +224,7 @@ impl OpTree {
             let (name, child, notes, finish) = (Arc::clone(&name), None, None, None);
             let record =
                 OpRecord { at, kind, name, server, started, began, size, payload, child, notes, finish };
-            state.live.insert(number, Arc::new(record));
+            state.records.push_back((number, Arc::new(record)));
         }
         drop(state);
         // Outside the lock: evicted operations may drop whole nested sessions.
@@ -310,15 +307,13 @@ impl OpTreeInner {
 
     /// Reserves room for one more operation; returns the evicted ones.
     fn make_room(&self, state: &mut OpTreeState) -> Result<Evicted, TreeFull> {
-        let n_kept = state.live.len() + state.finished.len();
         let has_room = self.counters.reserve_slot(self.limits.per_tree).is_some();
-        if has_room && n_kept < self.limits.per_session {
+        if has_room && state.records.len() < self.limits.per_session {
             return Ok(Evicted::new());
         }
         // In a full tree more are evicted, so that nested sessions find room, too.
-        let n_going = if has_room { 1 } else { (state.finished.len() / 8).max(1) };
-        let oldest = || state.finished.pop_first().map(|(_, record)| record);
-        let evicted: Evicted = std::iter::from_fn(oldest).take(n_going).collect();
+        let n_going = if has_room { 1 } else { (state.n_finished() / 8).max(1) };
+        let evicted: Evicted = std::iter::from_fn(|| state.remove_oldest()).take(n_going).collect();
         if evicted.is_empty() {
             state.n_dropped += 1;
             self.counters.release_slots(usize::from(has_room));
@@ -331,20 +326,13 @@ impl OpTreeInner {
 
     /// Returns all retained operations, in the order in which they began.
     fn records(&self) -> Vec<Arc<OpRecord>> {
-        let mut numbered: Vec<(u64, Arc<OpRecord>)> = {
-            let state = self.state();
-            let all = state.finished.iter().chain(&state.live);
-            all.map(|(number, record)| (*number, Arc::clone(record))).collect()
-        };
-        numbered.sort_unstable_by_key(|(number, _)| *number);
-        numbered.into_iter().map(|(_, record)| record).collect()
+        self.state().records.iter().map(|(_, record)| Arc::clone(record)).collect()
     }
 }
 
 impl Drop for OpTreeInner {
     fn drop(&mut self) {
-        let state = self.state.get_mut();
-        self.counters.release_slots(state.live.len() + state.finished.len());
+        self.counters.release_slots(self.state.get_mut().records.len());
     }
 }
 
@@ -359,13 +347,24 @@ impl OpTreeState {
     }
 
     fn find(&self, segment: OpSegment) -> Option<Arc<OpRecord>> {
-        self.finished.values().chain(self.live.values()).find(|record| record.at == segment).cloned()
+        self.records.iter().map(|(_, record)| record).find(|record| record.at == segment).cloned()
     }
 
-    /// Updates a live operation. Concurrent readers keep the previous version.
-    fn update(&mut self, number: u64, change: impl FnOnce(&mut OpRecord)) {
-        if let Some(record) = self.live.get_mut(&number) {
-            change(Arc::make_mut(record));
-        }
+    /// Updates an operation and returns its record, if it is retained. Concurrent readers keep the previous version.
+    fn update(&mut self, number: u64, change: impl FnOnce(&mut OpRecord)) -> Option<&Arc<OpRecord>> {
+        let at = self.records.binary_search_by_key(&number, |(number, _)| *number).ok()?;
+        let (_, record) = &mut self.records[at];
+        change(Arc::make_mut(record));
+        Some(record)
+    }
+
+    fn n_finished(&self) -> usize {
+        self.records.iter().filter(|(_, record)| record.finish.is_some()).count()
+    }
+
+    /// Removes the finished operation that began first.
+    fn remove_oldest(&mut self) -> Option<Arc<OpRecord>> {
+        let oldest = self.records.iter().position(|(_, record)| record.finish.is_some())?;
+        self.records.remove(oldest).map(|(_, record)| record)
     }
 }

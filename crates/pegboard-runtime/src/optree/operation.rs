@@ -147,14 +147,8 @@ impl Operation {
             OpKind::Tool => used.tools_run = 1,
             OpKind::Llm | OpKind::Session | OpKind::System => {}
         }
-        let record = {
-            let mut state = session.state();
-            state.live.remove(&self.number).map(|mut record| {
-                Arc::make_mut(&mut record).finish = Some(OpFinish { end, latency });
-                state.finished.insert(self.number, Arc::clone(&record));
-                record
-            })
-        };
+        let finish = OpFinish { end, latency };
+        let record = session.state().update(self.number, |record| record.finish = Some(finish)).cloned();
         session.counters.add(&used);
         record
     }

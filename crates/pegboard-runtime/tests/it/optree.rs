@@ -626,7 +626,7 @@ proptest! {
 
     #[test]
     fn no_text_breaks_the_drawing(name in any::<String>(), message in any::<String>()) {
-        let tree = OpTree::new(SessionIdentity { title: Some(Arc::from(name.as_str())), ..SessionIdentity::new(&name, noon()) });
+        let tree = OpTree::new(SessionIdentity { title: Some(Arc::from(name.as_str())), ..SessionIdentity::new(name.as_str(), noon()) });
         tree.begin(start(OpKind::Tool, &name)).end(OpEnd::failed(OpError::new("odd", &message)));
         tree.set_status(&message);
         let drawing = tree.snapshot().to_string();
