@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -59,7 +60,8 @@ struct CallerInner {
     has_stored: AtomicBool,
     has_ended: AtomicBool,
     n_in_flight: AtomicUsize,
-    attachments: Extensions,
+    /// `None` for a stateless caller.
+    attachments: Option<Extensions>,
 }
 
 /// The toolboxes that a caller can see.
@@ -92,7 +94,11 @@ impl Caller {
                 (caller_id(instance_id), SessionKey(shared.next_session_key()))
             }
         };
-        let info = SessionIdentity::new(&id, shared.wall.now());
+        let attachments = match options.session_mode {
+            SessionMode::Session | SessionMode::AllOpen => Some(Extensions::default()),
+            SessionMode::Stateless => None,
+        };
+        let info = SessionIdentity::new(Arc::clone(&id), shared.wall.now());
         let visibility = Visibility {
             mode: options.session_mode,
             toolboxes: options.toolboxes.clone(),
@@ -113,7 +119,7 @@ impl Caller {
             has_stored: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
             n_in_flight: AtomicUsize::new(0),
-            attachments: Extensions::default(),
+            attachments,
         }));
         caller.shared().callers.add(&caller);
         caller
@@ -156,10 +162,7 @@ impl Caller {
 
     /// Returns the session extensions; `None` for a stateless caller.
     pub fn attachments(&self) -> Option<&Extensions> {
-        match self.0.options.session_mode {
-            SessionMode::Session | SessionMode::AllOpen => Some(&self.0.attachments),
-            SessionMode::Stateless => None,
-        }
+        self.0.attachments.as_ref()
     }
 
     /// Returns the operation tree of all its calls.
@@ -406,6 +409,11 @@ impl Caller {
         })
     }
 
+    /// Returns the address of its state, which no other caller has.
+    pub(crate) fn address(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
+
     pub(crate) fn downgrade(&self) -> WeakCaller {
         WeakCaller(Arc::downgrade(&self.0))
     }
@@ -435,7 +443,7 @@ impl Invoker for Caller {
 
 impl Drop for CallerInner {
     fn drop(&mut self) {
-        self.shared.callers.remove(&self.id);
+        self.shared.callers.remove(ptr::from_ref(self).addr());
         let is_left = match self.options.session_mode {
             // A stateless caller may return.
             SessionMode::Stateless => false,
@@ -464,11 +472,6 @@ impl fmt::Debug for Caller {
 pub(crate) struct WeakCaller(Weak<CallerInner>);
 
 impl WeakCaller {
-    /// Returns `true` while a strong reference exists.
-    pub(crate) fn is_alive(&self) -> bool {
-        self.0.strong_count() > 0
-    }
-
     pub(crate) fn upgrade(&self) -> Option<Caller> {
         self.0.upgrade().map(Caller)
     }

@@ -1,40 +1,39 @@
-//! The registry of callers, by id.
+//! The registry of callers.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 
 use crate::caller::{Caller, WeakCaller};
 
-/// All live callers, by id. An entry holds weak references; stateless callers of one owner share an id.
+/// All live callers, by the address of their state.
 #[derive(Default)]
-pub(crate) struct CallerRegistry(Mutex<HashMap<Arc<str>, Vec<WeakCaller>>>);
+pub(crate) struct CallerRegistry(Mutex<HashMap<usize, WeakCaller, RandomState>>);
 
 impl CallerRegistry {
     pub(crate) fn add(&self, caller: &Caller) {
-        self.0.lock().entry(caller.id().into()).or_default().push(caller.downgrade());
+        self.0.lock().insert(caller.address(), caller.downgrade());
     }
 
-    /// Removes the entries of dropped callers.
-    pub(crate) fn remove(&self, id: &str) {
-        let mut callers = self.0.lock();
-        if let Some(alike) = callers.get_mut(id) {
-            alike.retain(WeakCaller::is_alive);
-            if alike.is_empty() {
-                callers.remove(id);
-            }
-        }
+    /// Removes a caller that is dropped.
+    pub(crate) fn remove(&self, address: usize) {
+        self.0.lock().remove(&address);
     }
 
+    /// Returns a caller with this id, which stateless callers of one owner share.
     pub(crate) fn get(&self, id: &str) -> Option<Caller> {
-        self.0.lock().get(id)?.iter().find_map(WeakCaller::upgrade)
+        self.alive().into_iter().find(|caller| caller.id() == id)
     }
 
     pub(crate) fn list(&self) -> Vec<Caller> {
-        let mut callers: Vec<Caller> =
-            self.0.lock().values().flatten().filter_map(WeakCaller::upgrade).collect();
+        let mut callers = self.alive();
         callers.sort_by_key(Caller::key);
         callers
+    }
+
+    /// Returns all callers. The last handle of one must not be dropped under the lock.
+    fn alive(&self) -> Vec<Caller> {
+        self.0.lock().values().filter_map(WeakCaller::upgrade).collect()
     }
 }
