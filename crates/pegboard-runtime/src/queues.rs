@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use foldhash::fast::RandomState;
 use indexmap::IndexMap;
 use pegboard_core::error::CallError;
 use pegboard_core::provider::ToolKind;
@@ -43,7 +44,7 @@ impl NamedQueue {
 }
 
 /// The queues at one point in time, by name.
-pub(crate) type QueueMap = HashMap<Arc<str>, NamedQueue>;
+pub(crate) type QueueMap = HashMap<Arc<str>, NamedQueue, RandomState>;
 
 /// The current queues.
 #[derive(Debug, Default)]
@@ -97,7 +98,11 @@ impl Queues {
     /// Looks a queue up as of the resolution of the tool: the tool may belong to a previous configuration
     /// with queues that no longer exist.
     fn find(&self, admitted: &AdmittedCall, name: &str) -> Option<NamedQueue> {
-        admitted.queues.get(name).or(self.0.load().get(name)).cloned()
+        admitted.queues.get(name).cloned().or_else(|| {
+            let current = self.0.load();
+            let is_same = Arc::ptr_eq(&current, &admitted.queues);
+            if is_same { None } else { current.get(name).cloned() }
+        })
     }
 
     /// Returns the load of every queue, sorted by name.

@@ -1,12 +1,12 @@
 //! The runtime: owner of the tools, and executor of their calls.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use foldhash::HashMap;
 use futures_util::future::join_all;
 use indexmap::IndexMap;
 use parking_lot::Mutex;

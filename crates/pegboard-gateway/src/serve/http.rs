@@ -1,6 +1,5 @@
 //! Serves all profiles over HTTP and WebSocket.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::Router;
@@ -9,6 +8,7 @@ use axum::handler::Handler;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, any_service};
+use foldhash::HashMap;
 use parking_lot::Mutex;
 use pegboard_wire::http::server::{
     DirectRoutes, HttpApplication, HttpServerEndpoint, HttpServerOptions, ServedConnection,

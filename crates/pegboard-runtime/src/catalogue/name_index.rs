@@ -1,9 +1,9 @@
 //! Lookup tables of the names of all tools.
 
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use foldhash::HashMap;
 use pegboard_core::id::{ToolId, ToolName};
 use pegboard_core::similar::similarity;
 

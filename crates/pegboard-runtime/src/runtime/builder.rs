@@ -1,10 +1,10 @@
 //! The builder of a runtime.
 
-use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use foldhash::HashMap;
 use parking_lot::Mutex;
 use pegboard_core::chain::ChainSpec;
 use pegboard_core::entry::ToolEntry;
@@ -221,7 +221,7 @@ impl RuntimeBuilder {
 
 /// Returns the built-in tools, by all their names.
 fn builtins(shared: &Weak<RuntimeShared>, has_outputs: bool) -> HashMap<&'static str, Arc<CatalogueTool>> {
-    let mut tools = HashMap::new();
+    let mut tools = HashMap::default();
     let batch = builtin(batch::entry());
     tools.extend(batch::NAMES.map(|name| (name, Arc::clone(&batch))));
     tools.insert(chains::RUN_CHAIN, builtin(chains::run_chain()));
