@@ -123,8 +123,9 @@ pub(crate) struct ConnectionShared {
     malformed: AtomicU64,
     /// Number of requests of the peer in progress.
     n_inbound: Arc<InboundCounter>,
-    /// Cancelled once the connection is closed, for the reason in the table, or dropped.
-    closed: CancellationToken,
+    /// Cancelled once the connection is closed, for the reason in the table, or dropped. Created on first use, since
+    /// nothing waits for most connections of sessions.
+    closed: OnceLock<CancellationToken>,
     /// Cancelled once the peer has closed its input; created when that is first of interest.
     input_end: OnceLock<CancellationToken>,
     /// `true` once a request of the peer was refused because too many are in flight.
@@ -232,7 +233,7 @@ impl Connection {
 
     /// Waits until the connection is closed and returns the reason.
     pub async fn closed(&self) -> TransportError {
-        self.0.closed.cancelled().await;
+        self.0.closed().cancelled().await;
         self.0.close_reason()
     }
 
@@ -243,7 +244,7 @@ impl Connection {
 
     /// Returns `true` if the connection is closed.
     pub fn is_closed(&self) -> bool {
-        self.0.closed.is_cancelled()
+        self.0.table().closed.is_some()
     }
 
     /// Returns the counters of discarded input.
@@ -276,7 +277,7 @@ impl WeakConnection {
     /// Waits until the connection is closed or dropped.
     pub async fn closed(&self) {
         let Some(shared) = self.shared.upgrade() else { return };
-        let closed = shared.closed.clone();
+        let closed = shared.closed().clone();
         drop(shared);
         closed.cancelled().await;
     }
@@ -312,7 +313,7 @@ impl ConnectionShared {
             stray_notifications: AtomicU64::new(0),
             malformed: AtomicU64::new(0),
             n_inbound: Arc::default(),
-            closed: CancellationToken::new(),
+            closed: OnceLock::new(),
             input_end: OnceLock::new(),
             has_refused: AtomicBool::new(false),
         })
@@ -321,6 +322,21 @@ impl ConnectionShared {
     // A panic while the lock is held cannot leave the table inconsistent.
     fn table(&self) -> MutexGuard<'_, RequestTable> {
         self.table.lock()
+    }
+
+    fn closed(&self) -> &CancellationToken {
+        let closed = self.closed.get_or_init(CancellationToken::new);
+        // It may have closed before.
+        if self.table().closed.is_some() {
+            closed.cancel();
+        }
+        closed
+    }
+
+    fn cancel_closed(&self) {
+        if let Some(closed) = self.closed.get() {
+            closed.cancel();
+        }
     }
 
     fn close_reason(&self) -> TransportError {
@@ -341,7 +357,7 @@ impl ConnectionShared {
         for task in inbound.into_values() {
             task.abort();
         }
-        self.closed.cancel();
+        self.cancel_closed();
     }
 }
 
@@ -351,7 +367,7 @@ impl Drop for ConnectionShared {
         let table = self.table.get_mut();
         table.inbound.values().for_each(InboundEntry::abort);
         self.n_inbound.clear();
-        self.closed.cancel();
+        self.cancel_closed();
     }
 }
 

@@ -3,6 +3,7 @@
 //! A [`McpService`] answers requests and is independent of the era. `session` serves it to clients that open
 //! with `initialize`, `stateless` to those with self-contained requests; one connection may carry both.
 
+use std::borrow::Borrow;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -143,6 +144,12 @@ impl ClientSessionId {
 
     /// Returns the id as text.
     pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Borrow<str> for ClientSessionId {
+    fn borrow(&self) -> &str {
         &self.0
     }
 }
@@ -291,7 +298,11 @@ impl ServiceServer {
 
     /// Opens the connection of a session over HTTP.
     #[cfg(feature = "http-server")]
-    pub(crate) fn open_http_session(&self, streams: Arc<SessionStreams>, id: ClientSessionId) -> Connection {
+    pub(crate) fn open_http_session(
+        self: &Arc<Self>,
+        streams: Arc<SessionStreams>,
+        id: ClientSessionId,
+    ) -> (Connection, Arc<session::ServerSession>) {
         session::open_http(self, streams, id)
     }
 

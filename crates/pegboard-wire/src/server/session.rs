@@ -35,30 +35,28 @@ const MAX_TRACKED_TASKS: usize = 10_000;
 
 /// Serves one client over a transport, in either era.
 pub(crate) fn open(server: &ServiceServer, transport: TransportHandle, id: ClientSessionId) -> Connection {
-    let session = ServerSession::new(server, id);
+    let session = ServerSession::new(Arc::new(server.clone()), id);
     let connection = Connection::open(transport, session.clone(), server.limits);
     forward_changes(&session, &connection);
     connection
 }
 
-/// Serves one client of the session era over HTTP.
+/// Serves one client of the session era over HTTP. The sessions of an endpoint share the task that forwards changes.
 #[cfg(feature = "http-server")]
 pub(crate) fn open_http(
-    server: &ServiceServer,
+    server: &Arc<ServiceServer>,
     streams: Arc<SessionStreams>,
     id: ClientSessionId,
-) -> Connection {
-    let session = ServerSession::new(server, id);
+) -> (Connection, Arc<ServerSession>) {
+    let session = ServerSession::new(Arc::clone(server), id);
     let connection = Connection::open_session(streams, session.clone(), server.limits);
-    forward_changes(&session, &connection);
-    connection
+    (connection, session)
 }
 
 /// The session of one client.
-struct ServerSession {
+pub(crate) struct ServerSession {
     guard: Arc<SessionGuard>,
-    server: ServiceServer,
-    state: Arc<Mutex<ServerSessionState>>,
+    server: Arc<ServiceServer>,
 }
 
 /// Parses the parameters of `initialize`.
@@ -106,8 +104,21 @@ fn initialize_result(service: &dyn McpService, revision: Revision, client: &Clie
 /// Ends a session when dropped: held by its connection and by each of its requests.
 pub(super) struct SessionGuard {
     pub(super) id: ClientSessionId,
-    pub(super) service: Arc<dyn McpService>,
-    pub(super) response_memory: ResponseMemory,
+    service: Arc<dyn McpService>,
+    response_memory: ResponseMemory,
+    state: Mutex<ServerSessionState>,
+}
+
+impl SessionGuard {
+    pub(super) fn new(id: ClientSessionId, server: &ServiceServer) -> Self {
+        let (service, response_memory) = (Arc::clone(&server.service), server.response_memory.clone());
+        Self { id, service, response_memory, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, ServerSessionState> {
+        // Every change of the state is a single call, so a panic cannot leave it inconsistent.
+        self.state.lock()
+    }
 }
 
 impl Drop for SessionGuard {
@@ -131,7 +142,9 @@ impl InboundHandler for ServerSession {
         if self.server.era(Era::claimed(request.params.as_ref())) == Era::Stateless {
             let peer = Peer::one_way(connection, request.id.clone());
             return match RequestMeta::parse(request.params.as_ref()) {
-                Ok(meta) => stateless::call(self.server.clone(), request, meta, headers, peer).boxed(),
+                Ok(meta) => {
+                    stateless::call(ServiceServer::clone(&self.server), request, meta, headers, peer).boxed()
+                }
                 Err(error) => std::future::ready(Err(error)).boxed(),
             };
         }
@@ -148,14 +161,12 @@ impl InboundHandler for ServerSession {
 }
 
 impl ServerSession {
-    fn new(server: &ServiceServer, id: ClientSessionId) -> Arc<Self> {
-        let (service, response_memory) = (Arc::clone(&server.service), server.response_memory.clone());
-        let guard = Arc::new(SessionGuard { id, service, response_memory });
-        Arc::new(Self { guard, server: server.clone(), state: Arc::default() })
+    fn new(server: Arc<ServiceServer>, id: ClientSessionId) -> Arc<Self> {
+        Arc::new(Self { guard: Arc::new(SessionGuard::new(id, &server)), server })
     }
 
     fn state(&self) -> MutexGuard<'_, ServerSessionState> {
-        lock_state(&self.state)
+        self.guard.state()
     }
 
     fn initialize(&self, request: &Request) -> BoxFuture<'static, Result<RawJson, RpcError>> {
@@ -195,7 +206,7 @@ impl ServerSession {
         let received = ReceivedMeta::of(Some(&params));
         let peer = Peer::session(connection, request.id).with_progress(received.progress_token, log_level);
         let forwarded_meta = received.forwarded;
-        let (session_state, guard) = (Arc::clone(&self.state), Arc::clone(&self.guard));
+        let guard = Arc::clone(&self.guard);
         let (method, headers) = (request.method, Arc::new(headers));
         async move {
             let (mut input_responses, mut state) = (None, None);
@@ -215,9 +226,9 @@ impl ServerSession {
                 match guard.service.call(request).await? {
                     ServiceReply::Result(result) => {
                         match &*method {
-                            "tools/call" => lock_state(&session_state).track_task(&result),
+                            "tools/call" => guard.state().track_task(&result),
                             // The service has accepted the subscription.
-                            "resources/subscribe" => lock_state(&session_state).subscribe(&params),
+                            "resources/subscribe" => guard.state().subscribe(&params),
                             _ => {}
                         }
                         return Ok(guard.response_memory.hold(strip_stateless_fields(result))?);
@@ -266,6 +277,29 @@ impl ServerSession {
             _ => {}
         }
         None
+    }
+
+    /// Notifies the client of a change, if it wants to know.
+    pub(crate) async fn forward(&self, change: &Result<ServiceChange, RecvError>, connection: &Connection) {
+        let notify = async |change: &ServiceChange| {
+            if let Some(notification) = self.notification_for(change) {
+                let _ = connection.notify(notification, None).await;
+            }
+        };
+        match change {
+            Ok(change) => notify(change).await,
+            // The receiver lagged behind: the client must reload everything.
+            Err(RecvError::Lagged(_)) => {
+                for change in [ServiceChange::Tools, ServiceChange::Prompts, ServiceChange::Resources] {
+                    notify(&change).await;
+                }
+                let subscribed = self.state().subscriptions.clone();
+                for uri in subscribed {
+                    notify(&ServiceChange::Resource { uri, params: None }).await;
+                }
+            }
+            Err(RecvError::Closed) => {}
+        }
     }
 
     /// Returns the notification of a change, if this client wants it.
@@ -326,11 +360,6 @@ impl ServerSessionState {
     }
 }
 
-fn lock_state(state: &Mutex<ServerSessionState>) -> MutexGuard<'_, ServerSessionState> {
-    // Every change of the state is a single call, so a panic cannot leave it inconsistent.
-    state.lock()
-}
-
 /// Removes the fields of the stateless era from a result. Before it, structured content was an object or
 /// absent, and clients reject the whole result otherwise.
 fn strip_stateless_fields(result: RawJson) -> RawJson {
@@ -350,30 +379,11 @@ fn forward_changes(session: &Arc<ServerSession>, connection: &Connection) {
                 () = connection.closed() => return,
             };
             let (Some(session), Some(connection)) = (session.upgrade(), connection.upgrade()) else { return };
-            match change {
-                // Boxed, so that the task of an idle session stays small.
-                Ok(change) => Box::pin(send_changes(&session, &connection, vec![change])).await,
-                // The receiver lagged behind: the client must reload everything.
-                Err(RecvError::Lagged(_)) => {
-                    let mut changes =
-                        vec![ServiceChange::Tools, ServiceChange::Prompts, ServiceChange::Resources];
-                    let subscribed = session.state().subscriptions.clone();
-                    changes.extend(
-                        subscribed.into_iter().map(|uri| ServiceChange::Resource { uri, params: None }),
-                    );
-                    Box::pin(send_changes(&session, &connection, changes)).await;
-                }
-                Err(RecvError::Closed) => return,
+            if matches!(change, Err(RecvError::Closed)) {
+                return;
             }
+            // Boxed, so that the task of an idle session stays small.
+            Box::pin(session.forward(&change, &connection)).await;
         }
     });
-}
-
-/// Notifies the client of those changes that it wants to know.
-async fn send_changes(session: &ServerSession, connection: &Connection, changes: Vec<ServiceChange>) {
-    for change in changes {
-        if let Some(notification) = session.notification_for(&change) {
-            let _ = connection.notify(notification, None).await;
-        }
-    }
 }

@@ -1,7 +1,5 @@
 //! `subscriptions/listen`: a stream of changes for a client without a session.
 
-use std::sync::Arc;
-
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::{self, error::RecvError};
 
@@ -52,8 +50,7 @@ pub(super) async fn listen(
     }
     let filter = requested.supported_by(&description.capabilities);
     let changes = server.service.changes();
-    let (service, response_memory) = (Arc::clone(&server.service), server.response_memory.clone());
-    let stream = SessionGuard { id: ClientSessionId::random(), service, response_memory };
+    let stream = SessionGuard::new(ClientSessionId::random(), server);
     server.service.on_resources_watched(&stream.id, &filter.resource_subscriptions).await;
     let tag = subscription_meta(&request.id);
     let acknowledged = tag.with("notifications", &RawJson::of(&filter));

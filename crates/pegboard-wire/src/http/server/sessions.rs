@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -12,8 +12,7 @@ use foldhash::HashMap;
 use futures_util::stream;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use parking_lot::{Mutex, MutexGuard};
-use tokio::time::{self, Instant};
-use tokio_util::task::AbortOnDropHandle;
+use tokio::time::Instant;
 
 use super::channel::{Reader, ReaderItem, parse_event_id};
 use super::event_memory::EventMemory;
@@ -25,28 +24,36 @@ use crate::era::Revision;
 use crate::http::headers;
 use crate::http::sse::KEEP_ALIVE;
 use crate::message::{Id, Message, Request, RpcError, code};
+use crate::server::session::ServerSession;
 use crate::server::{ClientSessionId, ServiceServer};
 use crate::transport::OutgoingMessage;
+use keeper::SessionKeeper;
+
+mod keeper;
 
 /// All sessions of one endpoint.
 pub(super) struct Sessions {
-    server: ServiceServer,
+    server: Arc<ServiceServer>,
     options: HttpServerOptions,
-    table: Arc<Mutex<HashMap<String, Arc<Session>>>>,
+    table: Arc<SessionTable>,
+    keeper: SessionKeeper,
 }
+
+/// The open sessions by id.
+type SessionTable = Mutex<HashMap<ClientSessionId, Arc<Session>>>;
 
 /// The session of one client.
 struct Session {
     connection: Connection,
     streams: Arc<SessionStreams>,
+    served: Arc<ServerSession>,
     last_seen: Mutex<Instant>,
-    /// Ends the session after the idle timeout; aborted if the session ends earlier.
-    watch: OnceLock<AbortOnDropHandle<()>>,
 }
 
 impl Sessions {
     pub(super) fn new(server: ServiceServer, options: HttpServerOptions) -> Self {
-        Self { server, options, table: Arc::default() }
+        let server = Arc::new(server);
+        Self { server, options, table: Arc::default(), keeper: SessionKeeper::default() }
     }
 
     pub(super) async fn post(&self, headers: HeaderMap, message: Message) -> HttpReply {
@@ -132,7 +139,7 @@ impl Sessions {
             json(StatusCode::OK, message.encode())
         };
         if is_open {
-            if let Ok(id) = HeaderValue::from_str(&id) {
+            if let Ok(id) = HeaderValue::from_str(id.as_str()) {
                 reply.headers_mut().insert(headers::SESSION_ID, id);
             }
         } else {
@@ -186,46 +193,19 @@ impl Sessions {
         }
     }
 
-    fn open(&self) -> Result<(Arc<Session>, String), HttpRejection> {
+    fn open(&self) -> Result<(Arc<Session>, ClientSessionId), HttpRejection> {
+        self.keeper.start(self);
         let mut table = self.table();
         if table.len() >= self.options.max_sessions {
             return Err(HttpRejection(StatusCode::SERVICE_UNAVAILABLE, "too many sessions"));
         }
         let id = ClientSessionId::random();
         let session = Arc::new(Session::open(&self.server, &self.options.event_memory, id.clone()));
-        let id = id.as_str().to_owned();
         table.insert(id.clone(), Arc::clone(&session));
-        self.watch(id.clone(), &session);
         Ok((session, id))
     }
 
-    /// Ends the session after the idle timeout.
-    fn watch(&self, id: String, session: &Arc<Session>) {
-        let idle = self.options.session_idle;
-        let (table, weak) = (Arc::downgrade(&self.table), Arc::downgrade(session));
-        let watching = tokio::spawn(async move {
-            loop {
-                let Some(session) = weak.upgrade() else { return };
-                let last_seen = session.last_seen();
-                let is_busy = session.streams.is_busy();
-                if is_busy {
-                    session.touch();
-                } else if last_seen.elapsed() >= idle {
-                    session.end();
-                    if let Some(table) = table.upgrade() {
-                        table.lock().remove(&id);
-                    }
-                    return;
-                }
-                let until = session.last_seen() + idle;
-                drop(session);
-                time::sleep_until(until).await;
-            }
-        });
-        session.watch.get_or_init(|| AbortOnDropHandle::new(watching));
-    }
-
-    fn table(&self) -> MutexGuard<'_, HashMap<String, Arc<Session>>> {
+    fn table(&self) -> MutexGuard<'_, HashMap<ClientSessionId, Arc<Session>>> {
         self.table.lock()
     }
 }
@@ -305,10 +285,10 @@ fn check_version(headers: &HeaderMap) -> Result<(), HttpRejection> {
 }
 
 impl Session {
-    fn open(server: &ServiceServer, memory: &EventMemory, id: ClientSessionId) -> Self {
+    fn open(server: &Arc<ServiceServer>, memory: &EventMemory, id: ClientSessionId) -> Self {
         let streams = Arc::new(SessionStreams::new(memory.clone()));
-        let connection = server.open_http_session(Arc::clone(&streams), id);
-        Self { connection, streams, last_seen: Mutex::new(Instant::now()), watch: OnceLock::new() }
+        let (connection, served) = server.open_http_session(Arc::clone(&streams), id);
+        Self { connection, streams, served, last_seen: Mutex::new(Instant::now()) }
     }
 
     /// Closes every stream and ends every request, so that nothing holds the session any more.
@@ -321,7 +301,11 @@ impl Session {
         *self.last_seen.lock() = Instant::now();
     }
 
+    /// Returns the time of the last request; a busy session is never idle.
     fn last_seen(&self) -> Instant {
+        if self.streams.is_busy() {
+            self.touch();
+        }
         *self.last_seen.lock()
     }
 

@@ -29,8 +29,9 @@ pub(crate) struct SessionStreams {
 #[derive(Debug)]
 struct StreamTable {
     context: Arc<StreamContext>,
-    /// Messages that belong to no request of the client.
-    general: Arc<Channel>,
+    /// Messages that belong to no request of the client; `None` until there is one.
+    general: Option<Arc<Channel>>,
+    is_closed: bool,
     /// The requests in progress.
     by_request: HashMap<Id, RequestStream>,
     /// Number of requests in progress per channel.
@@ -89,7 +90,8 @@ impl SessionStreams {
     pub(crate) fn new(memory: EventMemory) -> Self {
         let context = Arc::new(StreamContext { memory, ..StreamContext::default() });
         let table = Mutex::new(StreamTable {
-            general: Channel::new(0, &context),
+            general: None,
+            is_closed: false,
             context: Arc::clone(&context),
             by_request: HashMap::default(),
             n_open: HashMap::default(),
@@ -200,7 +202,7 @@ impl SessionStreams {
             Message::Notification(_) => StreamMessage::Notification(message),
         };
         let channel = outgoing.related_request.as_ref().and_then(|id| table.open_channel(id));
-        let channel = channel.unwrap_or_else(|| Arc::clone(&table.general));
+        let channel = channel.unwrap_or_else(|| table.general());
         let sent = channel.send(message);
         if let Some(retry) = outgoing.close_stream {
             channel.close_reader(retry);
@@ -212,8 +214,9 @@ impl SessionStreams {
 
     /// Returns a reader of the stream that the client last read, or of the general stream.
     pub(super) fn reader_after(&self, last: Option<(u64, u64)>) -> Result<Reader, ResumeError> {
-        let table = self.table();
-        let Some((number, n_seen)) = last else { return Ok(table.general.reader_of_unread()) };
+        let mut table = self.table();
+        let general = table.general();
+        let Some((number, n_seen)) = last else { return Ok(general.reader_of_unread()) };
         if number >= table.next_channel {
             return Err(ResumeError::Unknown);
         }
@@ -221,7 +224,7 @@ impl SessionStreams {
             RequestStream::Open(channel) => Some(channel),
             RequestStream::Waiting(_) | RequestStream::Abandoned => None,
         });
-        let mut channels = open.chain(&table.ended).chain([&table.general]);
+        let mut channels = open.chain(&table.ended).chain([&general]);
         let channel = channels.find(|channel| channel.number() == number).ok_or(ResumeError::Dropped)?;
         channel.resume(n_seen).ok_or(ResumeError::Dropped)
     }
@@ -272,7 +275,10 @@ impl SessionStreams {
     /// Ends every request and closes every stream.
     pub(super) fn close_all(&self) {
         let mut table = self.table();
-        table.general.close();
+        table.is_closed = true;
+        if let Some(general) = &table.general {
+            general.close();
+        }
         for (_, stream) in table.by_request.drain() {
             match stream {
                 RequestStream::Open(channel) => channel.close(),
@@ -289,6 +295,17 @@ impl SessionStreams {
 }
 
 impl StreamTable {
+    fn general(&mut self) -> Arc<Channel> {
+        let general = self.general.get_or_insert_with(|| {
+            let general = Channel::new(0, &self.context);
+            if self.is_closed {
+                general.close();
+            }
+            general
+        });
+        Arc::clone(general)
+    }
+
     fn new_channel(&mut self, n_open: usize) -> Arc<Channel> {
         let channel = Channel::new(self.next_channel, &self.context);
         self.next_channel += 1;

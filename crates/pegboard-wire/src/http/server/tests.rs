@@ -6,7 +6,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Notify;
 
 use super::*;
-use crate::server::{McpService, ServerRequest, ServiceDescription, ServiceReply};
+use crate::server::{McpService, ServerRequest, ServiceChange, ServiceDescription, ServiceReply};
 
 /// Answers every request with the id of its session.
 struct SessionIdEcho;
@@ -350,4 +350,81 @@ async fn unread_results_are_limited_in_a_queue() {
     assert_eq!(is_discarded, [false, false, true]);
     drop(unread);
     assert_eq!(memory.n_bytes(), 0);
+}
+
+/// A service that announces changes.
+struct Changing(tokio::sync::broadcast::Sender<ServiceChange>);
+
+impl McpService for Changing {
+    fn describe(&self, revision: Revision) -> ServiceDescription {
+        SessionIdEcho.describe(revision)
+    }
+
+    fn call(&self, request: ServerRequest) -> BoxFuture<'static, Result<ServiceReply, RpcError>> {
+        SessionIdEcho.call(request)
+    }
+
+    fn changes(&self) -> Option<tokio::sync::broadcast::Receiver<ServiceChange>> {
+        Some(self.0.subscribe())
+    }
+}
+
+const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{}}}"#;
+
+/// Sends a request to an endpoint.
+async fn send(
+    endpoint: &HttpServerEndpoint,
+    method: Method,
+    headers: &[(http::HeaderName, &str)],
+    body: &str,
+) -> HttpReply {
+    let mut request = http::Request::builder()
+        .method(method)
+        .header(header::HOST, "localhost")
+        .header(header::CONTENT_TYPE, "application/json")
+        .header(header::ACCEPT, "application/json, text/event-stream");
+    for (name, value) in headers {
+        request = request.header(name, *value);
+    }
+    endpoint.handle(request.body(Body::from(body.to_owned())).unwrap()).await
+}
+
+/// Opens a session and returns its id.
+async fn open_session(endpoint: &HttpServerEndpoint) -> String {
+    let opened = send(endpoint, Method::POST, &[], INITIALIZE).await;
+    opened.headers()[headers::SESSION_ID].to_str().unwrap().to_owned()
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_session_is_told_of_changes_and_ends_after_its_own_idle_time() {
+    const PING: &str = r#"{"jsonrpc":"2.0","id":2,"method":"ping"}"#;
+    let changes = tokio::sync::broadcast::Sender::new(4);
+    let service = ServiceServer::new(Arc::new(Changing(changes.clone())));
+    let options = HttpServerOptions { session_idle: Duration::from_mins(10), ..HttpServerOptions::default() };
+    let endpoint = HttpServerEndpoint::new(service, options);
+    let mut sessions = Vec::new();
+    for _ in 0..3 {
+        sessions.push(open_session(&endpoint).await);
+        time::sleep(Duration::from_mins(2)).await;
+    }
+    assert_eq!(changes.receiver_count(), 1, "the sessions share a subscription");
+    changes.send(ServiceChange::Tools).unwrap();
+    for session in &sessions[1..] {
+        let stream = send(&endpoint, Method::GET, &[(headers::SESSION_ID, session)], "").await;
+        let first = stream.into_body().frame().await.unwrap().unwrap().into_data().unwrap();
+        assert!(String::from_utf8_lossy(&first).contains("tools/list_changed"), "{first:?}");
+    }
+    // The first session was opened six minutes ago, the others were just used.
+    time::sleep(Duration::from_mins(5)).await;
+    let statuses = async |endpoint: &HttpServerEndpoint| {
+        let mut statuses = Vec::new();
+        for session in &sessions[..2] {
+            let session = [(headers::SESSION_ID, session.as_str())];
+            statuses.push(send(endpoint, Method::POST, &session, PING).await.status().as_u16());
+        }
+        statuses
+    };
+    assert_eq!(statuses(&endpoint).await, [404, 200]);
+    time::sleep(Duration::from_mins(11)).await;
+    assert_eq!(statuses(&endpoint).await, [404, 404]);
 }
