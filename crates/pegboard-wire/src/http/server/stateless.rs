@@ -1,6 +1,7 @@
 //! One stateless request per POST, answered as JSON, or as an event stream if notifications come first.
 
 use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
@@ -109,8 +110,11 @@ impl StatelessCall {
     async fn next(&mut self) -> Option<StatelessOutput> {
         if matches!(self.state, StatelessCallState::Running) {
             let result = poll_fn(|context| {
-                if let Poll::Ready(result) = self.work.as_mut().poll(context) {
-                    return Poll::Ready(Ok(result));
+                // A panic in the handler costs only this request.
+                match catch_unwind(AssertUnwindSafe(|| self.work.as_mut().poll(context))) {
+                    Ok(Poll::Ready(result)) => return Poll::Ready(Ok(result)),
+                    Ok(Poll::Pending) => {}
+                    Err(_panic) => return Poll::Ready(Ok(Err(RpcError::handler_panicked()))),
                 }
                 self.notifications.poll_next(context).map(Err)
             });

@@ -428,3 +428,81 @@ async fn every_session_is_told_of_changes_and_ends_after_its_own_idle_time() {
     time::sleep(Duration::from_mins(11)).await;
     assert_eq!(statuses(&endpoint).await, [404, 404]);
 }
+
+/// Works until it may finish, and reports that it has.
+struct Working {
+    may_finish: Arc<Notify>,
+    has_finished: Arc<Notify>,
+}
+
+impl McpService for Working {
+    fn describe(&self, revision: Revision) -> ServiceDescription {
+        SessionIdEcho.describe(revision)
+    }
+
+    fn call(&self, _request: ServerRequest) -> BoxFuture<'static, Result<ServiceReply, RpcError>> {
+        let (may_finish, has_finished) = (Arc::clone(&self.may_finish), Arc::clone(&self.has_finished));
+        async move {
+            may_finish.notified().await;
+            has_finished.notify_one();
+            Ok(RawJson::empty_object().into())
+        }
+        .boxed()
+    }
+}
+
+#[tokio::test]
+async fn the_work_of_a_session_goes_on_when_its_client_disconnects() {
+    const CALL: &str = r#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#;
+    let (may_finish, has_finished) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let service = Working { may_finish: Arc::clone(&may_finish), has_finished: Arc::clone(&has_finished) };
+    let endpoint =
+        HttpServerEndpoint::new(ServiceServer::new(Arc::new(service)), HttpServerOptions::default());
+    let session = open_session(&endpoint).await;
+    let session = [(headers::SESSION_ID, session.as_str())];
+    let mut call = Box::pin(send(&endpoint, Method::POST, &session, CALL));
+    assert!(futures_util::poll!(&mut call).is_pending());
+    drop(call);
+    let again = send(&endpoint, Method::POST, &session, CALL).await;
+    assert_eq!(again.status(), StatusCode::BAD_REQUEST, "its id is still in use");
+    may_finish.notify_one();
+    time::timeout(Duration::from_secs(10), has_finished.notified()).await.unwrap();
+}
+
+/// Panics, at once or later.
+struct Panicking;
+
+impl McpService for Panicking {
+    fn describe(&self, revision: Revision) -> ServiceDescription {
+        SessionIdEcho.describe(revision)
+    }
+
+    fn call(&self, request: ServerRequest) -> BoxFuture<'static, Result<ServiceReply, RpcError>> {
+        assert!(&*request.method == "tools/list", "a bug");
+        async move {
+            tokio::task::yield_now().await;
+            panic!("another bug")
+        }
+        .boxed()
+    }
+}
+
+#[tokio::test]
+async fn a_panic_in_a_service_costs_only_its_request() {
+    const META: &str = r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
+    let endpoint =
+        HttpServerEndpoint::new(ServiceServer::new(Arc::new(Panicking)), HttpServerOptions::default());
+    let session = open_session(&endpoint).await;
+    for method in ["tools/list", "prompts/list", "tools/list"] {
+        let in_session = [(headers::SESSION_ID, session.as_str())];
+        let stateless = [(headers::PROTOCOL_VERSION, "2026-07-28"), (headers::METHOD, method)];
+        for (headers, params) in
+            [(&in_session[..], "{}".to_owned()), (&stateless, format!(r#"{{"_meta":{META}}}"#))]
+        {
+            let body = format!(r#"{{"jsonrpc":"2.0","id":7,"method":"{method}","params":{params}}}"#);
+            let reply = body_of(send(&endpoint, Method::POST, headers, &body).await).await;
+            let reply: serde_json::Value = serde_json::from_str(&reply).unwrap();
+            assert_eq!(reply["error"]["message"], "Internal error: the request handler panicked", "{reply}");
+        }
+    }
+}
