@@ -63,7 +63,13 @@ impl ResponseHead {
         name: &'n str,
     ) -> impl Iterator<Item = &'h [u8]> + use<'h, 'n> {
         // The parser has accepted it: each line is a name, a colon and a value.
-        self.text.split(|byte| *byte == b'\n').skip(1).filter_map(move |line| {
+        let mut rest = &self.text[..];
+        let lines = std::iter::from_fn(move || {
+            let (line, behind) = rest.split_at(memchr::memchr(b'\n', rest)?);
+            rest = &behind[1..];
+            Some(line)
+        });
+        lines.skip(1).filter_map(move |line| {
             let (field, value) = (line.get(..name.len())?, line.get(name.len()..)?);
             let value = value.strip_prefix(b":")?;
             field.eq_ignore_ascii_case(name.as_bytes()).then(|| value.trim_ascii())
