@@ -2,6 +2,7 @@
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::time::Duration;
 
 use pegboard_core::call::{Call, CallContext, CallHandle, CallResult};
 use pegboard_core::error::CallError;
@@ -48,6 +49,8 @@ pub struct CallBuilder {
     tool: Option<ResolvedTool>,
     parent: Option<ParentCall>,
     on_started: Option<OnCallStarted>,
+    /// Time for which the caller has waited for the server to start, before the call.
+    start_wait: Duration,
 }
 
 /// Callback on admission.
@@ -62,7 +65,7 @@ pub(crate) struct ParentCall {
 
 impl CallBuilder {
     pub(crate) fn new(caller: Caller, call: Call) -> Self {
-        Self { caller, call, tool: None, parent: None, on_started: None }
+        Self { caller, call, tool: None, parent: None, on_started: None, start_wait: Duration::ZERO }
     }
 
     /// Sets the tool; otherwise it is resolved when the call starts.
@@ -87,6 +90,12 @@ impl CallBuilder {
         Self { on_started: Some(Box::new(on_started)), ..self }
     }
 
+    /// Sets the time for which the caller has waited for the server to start, before the call. The record begins with it.
+    #[must_use]
+    pub fn start_wait(self, start_wait: Duration) -> Self {
+        Self { start_wait, ..self }
+    }
+
     /// Returns the caller.
     pub fn caller(&self) -> &Caller {
         &self.caller
@@ -98,11 +107,11 @@ impl CallBuilder {
     }
 
     async fn run(self) -> CallResult {
-        let Self { caller, call, tool, parent, on_started } = self;
+        let Self { caller, call, tool, parent, on_started, start_wait } = self;
         let shared = Arc::clone(caller.shared());
         shared.principals.observe(caller.owner());
         let found = tool.map_or_else(|| shared.resolve(&caller, &call), Ok);
-        let record = CallRecord::begin(caller, parent, &call, found.as_ref().ok());
+        let record = CallRecord::begin(caller, parent, &call, found.as_ref().ok(), start_wait);
         let active_call = Arc::clone(&record.active_call);
         let permit = match shared.calls.enter(&active_call) {
             Ok(permit) => permit,

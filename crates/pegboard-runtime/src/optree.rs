@@ -211,10 +211,11 @@ impl OpTree {
 
     /// Begins an operation of the current turn.
     pub fn begin(&self, start: OpStart) -> Operation {
-        let OpStart { kind, name, server, size, payload, started } = start;
+        let OpStart { kind, name, server, size, payload, started, begun_for } = start;
         let name = text::truncate(name, MAX_NAME);
         let server = server.map(|server| text::truncate(server, MAX_NAME));
-        let began = Instant::now();
+        let now = Instant::now();
+        let began = now.checked_sub(begun_for).unwrap_or(now);
         let mut state = self.0.state();
         let at = state.next_segment(kind);
         let number = state.n_begun;

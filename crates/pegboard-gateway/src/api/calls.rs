@@ -9,10 +9,12 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use pegboard_core::arguments::CallArguments;
 use pegboard_core::call::{Call, CallContext, CallResult, ToolRef};
+use pegboard_core::error::CallError;
 use pegboard_core::projection::mcp_result;
 use pegboard_json::RawJson;
+use pegboard_runtime::catalogue::CatalogueTool;
 use pegboard_runtime::trace_id::TraceId;
-use pegboard_runtime::{CallBuilder, CallId, CallStarted, CallStatus};
+use pegboard_runtime::{CallBuilder, CallId, CallStarted, CallStatus, Caller};
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -35,7 +37,7 @@ const MAX_LISTED: usize = 1_000;
 /// Upper bound of a requested timeout.
 const MAX_TIMEOUT: Duration = Duration::from_hours(24);
 /// Keys that the body of a call may have.
-const BODY_KEYS: [&str; 5] = ["tool", "arguments", "timeoutMs", "noCache", "session"];
+const BODY_KEYS: [&str; 6] = ["tool", "arguments", "timeoutMs", "noCache", "session", "startWaitMs"];
 
 /// `GET /api/calls`
 pub(super) async fn list(State(state): SharedApiState) -> Result<Response, ApiProblem> {
@@ -113,10 +115,25 @@ pub(super) async fn start(
     let session: Option<String> = body.get("session", "a name")?;
     let caller = state.caller(session.as_deref())?;
     // An unknown tool is an error of the request, not of a call.
-    let tool = caller.find_tool(&tool.into(), options.timeout).await?;
+    let waited_before: Option<u64> = body.get("startWaitMs", "a number of milliseconds")?;
+    let (tool, start_wait) = find_and_start(&caller, &tool.into(), options.timeout).await?;
     let call = Call::new(ToolRef::Id(tool.id.clone()), CallArguments::from(arguments));
-    let responder = CallResponder { call: caller.prepare(call), options, render: tool_response };
+    let waited_before = Duration::from_millis(waited_before.unwrap_or_default()).min(MAX_TIMEOUT);
+    let call = caller.prepare(call).start_wait(waited_before + start_wait);
+    let responder = CallResponder { call, options, render: tool_response };
     responder.respond(&state, format).await
+}
+
+/// Finds a tool. If its server must start first, also returns the time for that.
+pub(super) async fn find_and_start(
+    caller: &Caller,
+    name: &ToolRef,
+    timeout: Option<Duration>,
+) -> Result<(Arc<CatalogueTool>, Duration), CallError> {
+    let is_known = caller.find_known_tool(name).is_ok();
+    let asked_at = Instant::now();
+    let tool = caller.find_tool(name, timeout).await?;
+    Ok((tool, if is_known { Duration::ZERO } else { asked_at.elapsed() }))
 }
 
 /// Per-call options from a request body.

@@ -13,6 +13,7 @@ use pegboard_runtime::search::{MAX_HITS, SearchQuery};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::calls::find_and_start;
 use super::extract::{QueryParams, RequestBody};
 use super::problem::ApiProblem;
 use super::signature::signature;
@@ -111,7 +112,7 @@ pub(super) async fn known(
     Ok(json_response(json!({"tool": tool_json(&tool, ToolDetail::Schemas)})))
 }
 
-/// `POST /api/tool`: any tool. Starts its server if needed.
+/// `POST /api/tool`: any tool. Starts its server if needed, and says how long that took, for the record of a call.
 pub(super) async fn find(
     State(state): SharedApiState,
     headers: HeaderMap,
@@ -120,8 +121,9 @@ pub(super) async fn find(
     let body = RequestBody::read(&state, &headers, body, &["name"]).await?;
     let name: String = body.require("name", "the name of a tool")?;
     let caller = state.caller(None)?;
-    let tool = caller.find_tool(&name.into(), None).await?;
-    Ok(json_response(json!({"tool": tool_json(&tool, ToolDetail::Schemas)})))
+    let (tool, start_wait) = find_and_start(&caller, &name.into(), None).await?;
+    let start_wait = u64::try_from(start_wait.as_millis()).unwrap_or(u64::MAX);
+    Ok(json_response(json!({"tool": tool_json(&tool, ToolDetail::Schemas), "startWaitMs": start_wait})))
 }
 
 /// `POST /api/toolboxes/open`: starts the servers of one toolbox, or of all. A server that fails has no tools.

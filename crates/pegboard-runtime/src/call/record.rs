@@ -1,7 +1,7 @@
 //! The record of a call: its operation in the op tree, its events and its span.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use pegboard_core::call::{Call, CallMeta, CallResult};
 use pegboard_core::error::{CallError, ErrorKind, Executed};
@@ -43,6 +43,7 @@ impl CallRecord {
         parent: Option<ParentCall>,
         call: &Call,
         found: Option<&ResolvedTool>,
+        start_wait: Duration,
     ) -> Self {
         let shared = Arc::clone(caller.shared());
         let with_payload = call.context.options.trace || shared.settings().trace_payloads;
@@ -59,16 +60,20 @@ impl CallRecord {
             server: tool.map(|tool| tool.id.server.shared()),
             size: n_bytes_in as u64,
             payload: with_payload.then(|| Payload::of(&shared.redacted(call.arguments.value()))),
-            started: shared.wall.now(),
+            started: earlier(shared.wall.now(), start_wait),
+            begun_for: start_wait,
         });
         let active_call = ActiveCall::new(caller, call, parent.map(|parent| parent.call), operation);
         let mut record = Self {
             active_call,
             span: tracing::Span::none(),
-            started: Instant::now(),
+            started: since(start_wait),
             with_payload,
             is_open: true,
         };
+        if !start_wait.is_zero() {
+            record.active_call.recorder.add_start_wait(start_wait);
+        }
         let is_traced =
             shared.spans.is_some() || tracing::span_enabled!(target: spans::TARGET, tracing::Level::INFO);
         if is_traced || shared.events.has_listeners() {
@@ -192,6 +197,16 @@ impl CallRecord {
             shared.events.emit(|| RuntimeEvent::ToolFinished { call, end });
         }
     }
+}
+
+fn earlier(time: SystemTime, by: Duration) -> SystemTime {
+    time.checked_sub(by).unwrap_or(time)
+}
+
+/// Returns the instant that was this long ago.
+fn since(time: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_sub(time).unwrap_or(now)
 }
 
 impl Drop for CallRecord {

@@ -231,12 +231,22 @@ pub struct OpStart {
     pub payload: Option<Payload>,
     /// Start time.
     pub started: SystemTime,
+    /// Time that has passed since then.
+    pub begun_for: Duration,
 }
 
 impl OpStart {
     /// Creates a description with an empty request.
     pub fn of(kind: OpKind, name: impl Into<Arc<str>>, started: SystemTime) -> Self {
-        Self { kind, name: name.into(), server: None, size: 0, payload: None, started }
+        Self {
+            kind,
+            name: name.into(),
+            server: None,
+            size: 0,
+            payload: None,
+            started,
+            begun_for: Duration::ZERO,
+        }
     }
 }
 

@@ -66,6 +66,9 @@ pub(crate) struct ToolView {
     pub(crate) tags: Vec<String>,
     pub(crate) input_schema: Option<Value>,
     pub(crate) output_schema: Option<Value>,
+    /// Time for which finding it has waited for its server to start; beside the tool in the response.
+    #[serde(skip)]
+    pub(crate) start_wait_ms: u64,
 }
 
 /// Annotations of a tool.

@@ -58,7 +58,7 @@ impl CallArgs {
             let arguments = words.coerce(schema).map_err(|failure| failure.detail(&tool.signature))?;
             RawJson::from(Value::Object(arguments))
         };
-        let request = self.request(globals, &tool.address).with("arguments", &arguments);
+        let request = self.request(globals, &tool).with("arguments", &arguments);
         let answered =
             follow_call::follow_call(globals, api, &ApiPath::new(&["calls"]), &request, &spinner).await;
         let mut answer = match answered {
@@ -76,8 +76,11 @@ impl CallArgs {
         self.end(globals, &answer)
     }
 
-    fn request(&self, globals: &Globals, tool: &str) -> RawJson {
-        let mut request = json!({"tool": tool, "session": super::session()});
+    fn request(&self, globals: &Globals, tool: &ToolView) -> RawJson {
+        let mut request = json!({"tool": tool.address, "session": super::session()});
+        if tool.start_wait_ms > 0 {
+            request["startWaitMs"] = tool.start_wait_ms.into();
+        }
         if let Some(timeout) = globals.timeout.map(Duration::from) {
             request["timeoutMs"] = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).into();
         }
@@ -122,7 +125,8 @@ impl CallArgs {
 /// Fetches a tool with its schemas. Waits for the servers that the name may refer to.
 pub(super) async fn describe(api: &ApiClient, name: &str) -> Result<ToolView, CliError> {
     let response = api.post(&ApiPath::new(&["tool"]), &RawJson::from(json!({"name": name}))).await?;
-    view(&response, "tool")
+    let start_wait_ms = response["startWaitMs"].as_u64().unwrap_or_default();
+    Ok(ToolView { start_wait_ms, ..view(&response, "tool")? })
 }
 
 /// Adds a general hint to an unknown tool without suggestions.

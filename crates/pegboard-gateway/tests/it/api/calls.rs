@@ -43,6 +43,20 @@ async fn a_call_returns_its_result_and_metadata() {
 }
 
 #[tokio::test]
+async fn the_record_of_a_call_begins_with_the_start_of_its_server() {
+    let (api, _runtime, _) = api().await;
+    let server = ApiServer::start(&api, ApiScope::All).await;
+    let (_, known) = server.post("/tool", json!({"name": "notes__add"})).await;
+    assert_eq!(known["startWaitMs"], 0, "{known}");
+    let body = json!({"tool": "notes__add", "arguments": {"text": "hi"}, "startWaitMs": 2_000});
+    let (_, answer) = server.post("/calls", body).await;
+    let (_, response) = server.get(&format!("/traces/{}", answer["traceId"].as_str().unwrap())).await;
+    let operation = &response["trace"]["op"];
+    assert_eq!(operation["attributes"]["startWaitMs"], "2000", "{response}");
+    assert!(operation["latencyMs"].as_f64().unwrap() >= 2_000.0, "{response}");
+}
+
+#[tokio::test]
 async fn an_invalid_call_reports_the_reason_and_path() {
     let (api, _runtime, _) = api().await;
     let server = ApiServer::start(&api, ApiScope::All).await;
@@ -60,7 +74,7 @@ async fn an_invalid_call_reports_the_reason_and_path() {
     insta::assert_snapshot!(call(json!({"tool": "x", "arguments": 3})).await, @r#"400 {"code":"bad_request","message":"arguments must be an object","path":"$.arguments"}"#);
     insta::assert_snapshot!(call(json!({"tool": 3})).await, @r#"400 {"code":"bad_request","message":"tool must be the name of a tool","path":"$.tool"}"#);
     insta::assert_snapshot!(call(json!({"arguments": {}})).await, @r#"400 {"code":"bad_request","message":"missing tool: it must be the name of a tool","path":"$.tool"}"#);
-    insta::assert_snapshot!(call(json!({"tool": "x", "argumnts": {}})).await, @r#"400 {"code":"bad_request","message":"unknown key 'argumnts': expected one of tool, arguments, timeoutMs, noCache, session","hint":"did you mean arguments?"}"#);
+    insta::assert_snapshot!(call(json!({"tool": "x", "argumnts": {}})).await, @r#"400 {"code":"bad_request","message":"unknown key 'argumnts': expected one of tool, arguments, timeoutMs, noCache, session, startWaitMs","hint":"did you mean arguments?"}"#);
     insta::assert_snapshot!(call(json!({"tool": "x", "session": ""})).await, @r#"400 {"code":"bad_request","message":"session must be a name of 1 to 128 bytes","path":"$.session"}"#);
     insta::assert_snapshot!(call(json!([])).await, @r#"400 {"code":"bad_request","message":"the body must be an object","path":"$"}"#);
 }
