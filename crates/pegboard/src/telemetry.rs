@@ -22,14 +22,16 @@ pub use pegboard_runtime::log::EventLogger;
 pub use pegboard_runtime::metrics::{self, Metrics};
 
 use export::Exporter;
+pub use live_lines::LiveLine;
 use sink::LogSink;
-pub use stderr::{Stderr, write_stderr};
+pub use stderr::{Stderr, leave_live_lines, set_live_lines, stderr_size, write_stderr};
 
 #[cfg(feature = "otel")]
 mod export;
 #[cfg(not(feature = "otel"))]
 #[path = "telemetry/export_unavailable.rs"]
 mod export;
+mod live_lines;
 mod sink;
 mod stderr;
 

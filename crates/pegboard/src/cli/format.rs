@@ -154,14 +154,19 @@ fn wrapped(line: &str, most: usize, indent: &str) -> String {
             lines.push(indent.to_owned());
             (width, is_begun) = (visible_width(indent), false);
         }
-        if width + n_word > most && !part.contains('\u{1b}') {
-            for letter in part.chars() {
-                if width >= most {
-                    lines.push(indent.to_owned());
-                    width = visible_width(indent);
+        if width + n_word > most {
+            for (style, text) in style::segments(part) {
+                if let Some(style) = style {
+                    lines.last_mut().expect("there is one").push_str(&style.to_string());
                 }
-                lines.last_mut().expect("there is one").push(letter);
-                width += 1;
+                for letter in text.chars() {
+                    if width >= most {
+                        lines.push(indent.to_owned());
+                        width = visible_width(indent);
+                    }
+                    lines.last_mut().expect("there is one").push(letter);
+                    width += 1;
+                }
             }
         } else {
             lines.last_mut().expect("there is one").push_str(part);
@@ -170,6 +175,21 @@ fn wrapped(line: &str, most: usize, indent: &str) -> String {
         is_begun |= n_word > 0;
     }
     lines.iter().map(|line| line.trim_end()).collect::<Vec<_>>().join("\n")
+}
+
+/// Colors the lines of a unified diff.
+pub(crate) fn diff(diff: &str) -> String {
+    let colored = diff.split('\n').map(|line| {
+        let style = match line.chars().next() {
+            Some('+') if !line.starts_with("+++ ") => GREEN,
+            Some('-') if !line.starts_with("--- ") => RED,
+            Some('+' | '-') => BOLD,
+            Some('@' | '\\') => DIM,
+            Some(_) | None => return line.to_owned(),
+        };
+        format!("{style}{line}{PLAIN}")
+    });
+    colored.collect::<Vec<_>>().join("\n")
 }
 
 /// Number of characters that are printed; styles are not counted.
@@ -238,6 +258,24 @@ mod tests {
            1 | a long line of a file stays as it is
         ");
         assert_eq!(fit(text, None), text);
+    }
+
+    #[test]
+    fn diffs_are_colored_and_fit_the_terminal() {
+        let text = "--- a\n+++ a\n@@ -1 +1 @@\n same\n-old\n+0123456789012345678901234567890\n\\ No newline";
+        let colored = diff(text);
+        let expected = [
+            format!("{BOLD}--- a{PLAIN}"),
+            format!("{BOLD}+++ a{PLAIN}"),
+            format!("{DIM}@@ -1 +1 @@{PLAIN}"),
+            " same".to_owned(),
+            format!("{RED}-old{PLAIN}"),
+            format!("{GREEN}+0123456789012345678901234567890{PLAIN}"),
+            format!("{DIM}\\ No newline{PLAIN}"),
+        ];
+        assert_eq!(colored, expected.join("\n"));
+        let line = fit(&expected[5], Some(8)).replace("\n    ", "");
+        assert_eq!(line, expected[5]);
     }
 
     #[test]

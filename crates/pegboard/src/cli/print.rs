@@ -9,16 +9,21 @@ use pegboard::json::RawJson;
 use pegboard::printable::{printable, printable_json};
 use pegboard::redact::Redactor;
 use pegboard::secret::Secret;
+use pegboard::telemetry::stderr_size;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::format::fit;
 use super::{CliError, Globals, OutputFormat, notice, style};
+use crate::environment;
 
 /// Set once writing to standard output failed.
 static STDOUT_CLOSED: AtomicBool = AtomicBool::new(false);
 /// Error of writing to standard output, unless the pipe was closed.
 static WRITE_ERROR: OnceLock<String> = OnceLock::new();
+
+/// Set while the current line of standard error is redrawn in place.
+static IS_DRAWN: AtomicBool = AtomicBool::new(false);
 
 /// Clears the current line.
 const ERASE: &str = "\r\u{1b}[2K";
@@ -47,6 +52,7 @@ fn render_error(text: &str) -> String {
 
 /// Prints a result and ends its line. Write errors are recorded, not returned.
 pub(crate) fn text(text: &str) {
+    erase_drawn();
     let mut output = anstream::stdout().lock();
     let text = style::render(text);
     let end = if text.ends_with('\n') { "" } else { "\n" };
@@ -60,6 +66,7 @@ pub(crate) fn json(json: &str) {
 
 /// Prints a line to standard error.
 pub(crate) fn error_line(text: &str) {
+    erase_drawn();
     // There is no other place to report the error.
     let _ = writeln!(anstream::stderr().lock(), "{}", render_error(text));
 }
@@ -71,13 +78,23 @@ pub(crate) fn error_json(json: &str) {
 
 /// Prints a text to standard error, where the answer to it is typed.
 pub(crate) fn prompt(text: &str) {
+    erase_drawn();
     let mut output = anstream::stderr().lock();
     let _ = write!(output, "{}", render_error(text)).and_then(|()| output.flush());
 }
 
 /// Replaces the current line of standard error by a text.
 pub(crate) fn redraw(text: &str) {
-    let _ = write!(anstream::stderr().lock(), "{ERASE}{}", render_error(text));
+    IS_DRAWN.store(!text.is_empty(), Ordering::Relaxed);
+    // A terminal without colors still knows how to erase.
+    let _ = write!(std::io::stderr().lock(), "{ERASE}{}", rendered(text));
+}
+
+/// Erases a line that is redrawn in place, so that another text does not begin behind it.
+fn erase_drawn() {
+    if IS_DRAWN.load(Ordering::Relaxed) {
+        redraw("");
+    }
 }
 
 /// Returns `true` once standard output is closed, so that long-running commands can stop.
@@ -112,9 +129,22 @@ pub(crate) fn width() -> Option<usize> {
 }
 
 /// Number of columns of the terminal on standard error, if it is one.
-#[cfg(unix)]
 pub(crate) fn error_width() -> Option<usize> {
-    width_of(&std::io::stderr())
+    stderr_size().map(|(columns, _)| columns)
+}
+
+/// Returns `true` if lines on standard error can be redrawn: it is a terminal that knows control sequences.
+pub(crate) fn can_redraw() -> bool {
+    std::io::stderr().is_terminal() && environment::var("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// Renders a text for standard error; without colors where they are off.
+pub(crate) fn rendered(text: &str) -> String {
+    let text = render_error(text);
+    match anstream::AutoStream::choice(&std::io::stderr()) {
+        anstream::ColorChoice::Never => anstream::adapter::strip_str(&text).to_string(),
+        _ => text,
+    }
 }
 
 #[cfg(unix)]
@@ -126,12 +156,6 @@ fn width_of(stream: &impl std::os::fd::AsFd) -> Option<usize> {
 /// The size of a terminal is unknown on this platform.
 #[cfg(not(unix))]
 pub(crate) fn width() -> Option<usize> {
-    None
-}
-
-/// The size of a terminal is unknown on this platform.
-#[cfg(not(unix))]
-pub(crate) fn error_width() -> Option<usize> {
     None
 }
 

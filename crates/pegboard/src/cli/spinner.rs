@@ -1,7 +1,6 @@
 //! Spinner and progress bar on the terminal.
 
 use std::future::Future;
-use std::io::IsTerminal;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -18,6 +17,8 @@ const TICK: Duration = Duration::from_millis(100);
 const FRAMES: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
 /// Width of the progress bar.
 const BAR_WIDTH: usize = 20;
+/// Number of characters beside the message: the frame, the ends of the bar, and the time.
+const TIME_WIDTH: usize = 18;
 /// Maximum number of characters of the message.
 const MAX_CHARACTERS: usize = 60;
 
@@ -39,7 +40,7 @@ struct SpinnerState {
 impl Spinner {
     /// Starts a spinner with a message.
     pub(crate) fn new(globals: &Globals, what: impl Into<String>) -> Self {
-        let is_shown = !globals.quiet && std::io::stderr().is_terminal();
+        let is_shown = !globals.quiet && print::can_redraw();
         Self {
             begun: Instant::now(),
             is_shown,
@@ -85,7 +86,10 @@ impl Spinner {
 impl SpinnerState {
     fn text(&self, waited: Duration) -> String {
         let turns = usize::try_from(waited.as_millis() / TICK.as_millis()).unwrap_or_default();
-        let what = one_line(&self.what, MAX_CHARACTERS);
+        // A line that is wrapped cannot be erased.
+        let beside = TIME_WIDTH + if self.share.is_some() { BAR_WIDTH } else { 0 };
+        let most = print::error_width().map_or(MAX_CHARACTERS, |width| width.saturating_sub(beside));
+        let what = one_line(&self.what, most.min(MAX_CHARACTERS));
         let waited = seconds(waited);
         match self.share {
             None => format!("{} {what}  {DIM}{waited}{PLAIN}", FRAMES[turns % FRAMES.len()]),

@@ -9,7 +9,7 @@ use pegboard::config::{self, ConfigFile, ConfigurationError};
 use pegboard::telemetry::write_stderr;
 use serde_json::{Map, Value, json};
 
-use crate::cli::{CliError, Globals, OutputFormat, print};
+use crate::cli::{CliError, Globals, OutputFormat, format, print};
 use crate::paths::{self, absolute, working_dir};
 use crate::trust::TrustGate;
 
@@ -113,7 +113,7 @@ impl EditedFile {
         let is_text = globals.format_or(OutputFormat::Text) == OutputFormat::Text;
         print::document(globals.format_or(OutputFormat::Text), &document, || match &self.diff {
             Some(diff) if diff.is_empty() => "No changes".to_owned(),
-            Some(diff) => diff.clone(),
+            Some(diff) => format::diff(diff),
             None => text.to_owned(),
         });
         if is_text && !globals.quiet {

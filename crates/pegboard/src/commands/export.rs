@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::client_file::{ClientScope, open_backups, require_client, serve_target};
 use super::config_file::{display_path, warn_about_keys};
-use crate::cli::{CliError, Globals, OutputFormat, notice, print};
+use crate::cli::{CliError, Globals, OutputFormat, format, notice, print};
 use crate::paths::ConfigSelection;
 
 /// Default URL of `pegboard serve`.
@@ -145,7 +145,7 @@ impl ConnectOptions {
         print::document(globals.format_or(OutputFormat::Text), &document, || {
             match (change.has_effect(), self.dry_run) {
                 (false, _) => format!("{} is already connected: {place}", client.title()),
-                (true, true) => diff,
+                (true, true) => format::diff(&diff),
                 (true, false) => format!("Connected {}: {place}{names}", client.title()),
             }
         });

@@ -12,7 +12,7 @@ use serde_json::json;
 use super::client_file::{ClientScope, backup_dir, open_backups, require_client};
 use super::config_file::display_path;
 use crate::cli::format::columns;
-use crate::cli::{CliError, ExitReason, Globals, OutputFormat, print};
+use crate::cli::{CliError, ExitReason, Globals, OutputFormat, format, print};
 
 /// Arguments of `pegboard restore`.
 #[derive(Args)]
@@ -126,7 +126,7 @@ fn print_result(globals: &Globals, path: &Path, original: &OriginalFile, result:
     });
     print::document(globals.format_or(OutputFormat::Text), &document, || {
         match (&result.diff, &original.text) {
-            (Some(diff), _) => diff.clone(),
+            (Some(diff), _) => format::diff(diff),
             (None, Some(_)) => format!("Restored {}", display_path(path)),
             (None, None) => format!("Removed {}, which did not exist before", display_path(path)),
         }

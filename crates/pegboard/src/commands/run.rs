@@ -21,6 +21,7 @@ use serde_json::{Map, Value, json};
 
 use super::serve::{shutdown_signal, supervisor};
 use crate::cli::arguments::read_text;
+use crate::cli::spinner::Spinner;
 use crate::cli::{CliError, ExitReason, Globals, OutputFormat, print};
 use crate::paths::{self, ConfigSelection};
 use crate::run_with_telemetry_options;
@@ -183,18 +184,22 @@ async fn ask(
 ) -> Result<ExitCode, CliError> {
     let caller = app.runtime.caller(CallerOptions::default());
     let verbosity = if globals.quiet { ProgressVerbosity::Quiet } else { ProgressVerbosity::Normal };
-    let mut progress = ProgressPrinter::new(&app.runtime, verbosity);
+    let spinner = Spinner::new(globals, chosen.agent.name.as_str());
+    let mut progress = ProgressPrinter::new(&app.runtime, verbosity, &spinner);
     let server = ServerName::new(agents::SERVER).expect("it is a short word");
     let tool = ToolId { toolbox: chosen.toolbox.clone(), server, name: chosen.agent.name.clone() };
     let mut call = Call::new(ToolRef::Id(tool), CallArguments::from(arguments));
     call.context.origin = CallOrigin::Program;
     let running = caller.start(call);
-    let ended = tokio::select! {
-        ended = running => ended,
-        never = progress.follow() => match never {},
-        () = shutdown_signal() => return Err(CliError::interrupted()),
-        failure = globals.deadline(Duration::ZERO) => return Err(failure),
-    };
+    let running = spinner.during(async {
+        tokio::select! {
+            ended = running => Ok(ended),
+            never = progress.follow() => match never {},
+            () = shutdown_signal() => Err(CliError::interrupted()),
+            failure = globals.deadline(Duration::ZERO) => Err(failure),
+        }
+    });
+    let ended = running.await?;
     progress.drain();
     print_result(globals, &chosen.agent, &caller, &ended)
 }

@@ -67,6 +67,7 @@ mod no_claim;
 mod pass_through;
 mod reload;
 mod server_reports;
+mod server_table;
 mod sigusr1;
 #[cfg(unix)]
 mod socket;

@@ -4,6 +4,8 @@ use std::io::{self, Write};
 
 use pegboard_core::printable::printable;
 
+use super::live_lines::{self, LiveLine};
+
 /// Time that a write may wait for a full pipe, and the minimum time between two such waits: a reader that is a little
 /// slower than the log must not stall all calls for long.
 #[cfg(unix)]
@@ -58,6 +60,23 @@ impl Stderr {
 
 impl Write for Stderr {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let live = live_lines::lock();
+        if live.is_empty() {
+            return self.write_text(bytes);
+        }
+        // The text is printable: log lines and reports are made so.
+        let text = live.above(&String::from_utf8_lossy(bytes), stderr_columns());
+        self.write_text(text.as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Stderr {
+    fn write_text(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.n_lost > 0 {
             let lost = format!("… {} lines were dropped: the reader is too slow\n", self.n_lost);
             if !self.write_chunk(lost.as_bytes())? {
@@ -74,10 +93,39 @@ impl Write for Stderr {
         }
         Ok(bytes.len())
     }
+}
 
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+/// Shows lines at the bottom of the terminal, in place of the previous ones. Each must fit the terminal, and all of them
+/// with a line to spare. Everything else that is written here goes above them.
+pub fn set_live_lines(lines: Vec<LiveLine>) {
+    let mut live = live_lines::lock();
+    if let Some(text) = live.replace(lines, stderr_columns()) {
+        // There is no other place to report the error.
+        let _ = Stderr::default().write_text(text.as_bytes());
     }
+}
+
+/// Leaves the lines on the terminal as they are; later text goes below them.
+pub fn leave_live_lines() {
+    live_lines::lock().leave();
+}
+
+fn stderr_columns() -> usize {
+    stderr_size().map_or(usize::MAX, |(columns, _)| columns)
+}
+
+/// Returns the number of columns and rows of the terminal on standard error, if it is one and they are known.
+#[cfg(unix)]
+pub fn stderr_size() -> Option<(usize, usize)> {
+    let size = rustix::termios::tcgetwinsize(io::stderr()).ok()?;
+    let (columns, rows) = (usize::from(size.ws_col), usize::from(size.ws_row));
+    (columns > 0 && rows > 0).then_some((columns, rows))
+}
+
+/// The size of a terminal is unknown on this platform.
+#[cfg(not(unix))]
+pub fn stderr_size() -> Option<(usize, usize)> {
+    None
 }
 
 /// Writes a printable line to standard error without blocking.

@@ -14,6 +14,7 @@ mod discovery;
 mod elicitation;
 mod guards;
 mod lifecycle;
+mod live_table;
 mod load;
 mod openapi;
 mod other_users;

@@ -100,7 +100,7 @@ fn assert_printable(arguments: &[&str], place: &str, text: &str) {
 }
 
 /// Opens a pseudoterminal that changes nothing; returns both ends.
-fn terminal() -> (OwnedFd, OwnedFd) {
+pub(crate) fn terminal() -> (OwnedFd, OwnedFd) {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&ours).unwrap();
     unlockpt(&ours).unwrap();

@@ -10,7 +10,7 @@ use pegboard::telemetry::write_stderr;
 use serde_json::{Value, json};
 
 use crate::cli::format::{DIM, PLAIN, RED, columns, plural};
-use crate::cli::{Globals, OutputFormat, notice, print};
+use crate::cli::{Globals, OutputFormat, format, notice, print};
 use crate::commands::config_file::{EditedFile, display_path};
 
 /// Report on an import.
@@ -149,7 +149,7 @@ impl ImportReport {
         let diffs = own.into_iter().chain(self.taken.iter().filter_map(|takeover| self.diff_of(takeover)));
         for diff in diffs.filter(|diff| !diff.is_empty()) {
             text.push_str("\n\n");
-            text.push_str(diff.trim_end());
+            text.push_str(&format::diff(diff.trim_end()));
         }
         text
     }

@@ -11,6 +11,7 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 
 use crate::cli::format::{DIM, PLAIN, one_line};
 use crate::cli::print;
+use crate::cli::spinner::Spinner;
 
 /// Maximum number of characters of an untrusted text.
 const MAX_CHARACTERS: usize = 160;
@@ -25,15 +26,17 @@ pub(super) enum ProgressVerbosity {
 }
 
 /// Prints runtime events as progress.
-pub(super) struct ProgressPrinter {
+pub(super) struct ProgressPrinter<'s> {
     events: Receiver<RuntimeEvent>,
     verbosity: ProgressVerbosity,
+    /// Spinner that shows what the agent waits for.
+    spinner: &'s Spinner,
 }
 
-impl ProgressPrinter {
+impl<'s> ProgressPrinter<'s> {
     /// Subscribes to the runtime's events.
-    pub(super) fn new(runtime: &Runtime, verbosity: ProgressVerbosity) -> Self {
-        Self { events: runtime.events().subscribe(), verbosity }
+    pub(super) fn new(runtime: &Runtime, verbosity: ProgressVerbosity, spinner: &'s Spinner) -> Self {
+        Self { events: runtime.events().subscribe(), verbosity, spinner }
     }
 
     /// Prints events as they arrive, forever.
@@ -60,6 +63,9 @@ impl ProgressPrinter {
     }
 
     fn print(&self, event: &RuntimeEvent) {
+        if let Some(awaited) = awaited(event) {
+            self.spinner.set_message(awaited);
+        }
         if self.verbosity == ProgressVerbosity::Normal
             && let Some(line) = line(event)
         {
@@ -89,6 +95,16 @@ fn line(event: &RuntimeEvent) -> Option<String> {
         RuntimeEvent::Dequeued { call, queue: _, waited } => {
             Some(format!("{} was queued for {}", name(call), HumanDuration::from(*waited)))
         }
+        _ => None,
+    }
+}
+
+/// Returns what the agent waits for after an event; `None` if that is as before.
+fn awaited(event: &RuntimeEvent) -> Option<String> {
+    match event {
+        RuntimeEvent::Turn { call, turn, most } => Some(format!("{}: turn {turn} of {most}", call.tool)),
+        RuntimeEvent::ToolStarted { call } => Some(call.tool.to_string()),
+        RuntimeEvent::Queued { call, queue, place: _ } => Some(format!("{} in queue '{queue}'", call.tool)),
         _ => None,
     }
 }

@@ -5,15 +5,16 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use pegboard::owner::OwnerScope;
-use pegboard::provider::{ServerState, TransportKind};
+use pegboard::provider::{ServerState, ToolKind, TransportKind};
 use pegboard::runtime::Runtime;
 use pegboard::runtime::event::RuntimeEvent;
 use pegboard::runtime::toolbox::ServerStatus;
 use pegboard::telemetry::write_stderr;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
-use tokio::time::Instant;
+use tokio::time::{self, Instant, MissedTickBehavior};
 
+use super::server_table::{ServerTable, is_starting};
 use crate::cli::format;
 
 /// Width of the name column.
@@ -28,7 +29,10 @@ pub(super) enum ReportVerbosity {
     FailuresOnly,
 }
 
-/// Prints state changes of servers.
+/// Interval at which the times of servers that start are redrawn, and the time before the table is shown.
+const DRAW_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Prints state changes of servers: on a terminal as a live table, elsewhere as lines. Failures are always lines.
 pub(super) struct ServerReporter {
     runtime: Runtime,
     events: Receiver<RuntimeEvent>,
@@ -37,6 +41,7 @@ pub(super) struct ServerReporter {
     starting: HashMap<String, Instant>,
     /// Last failure printed for each server.
     failures: HashMap<String, String>,
+    table: Option<ServerTable>,
 }
 
 impl ServerReporter {
@@ -49,13 +54,26 @@ impl ServerReporter {
             verbosity,
             starting: HashMap::new(),
             failures: HashMap::new(),
+            table: if verbosity == ReportVerbosity::All { ServerTable::on_terminal() } else { None },
         }
     }
 
     /// Prints events as they arrive, forever.
     pub(super) async fn follow(&mut self) -> Infallible {
+        let mut pace = time::interval_at(Instant::now() + DRAW_INTERVAL, DRAW_INTERVAL);
+        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // What changes between two ticks is drawn once.
+        let mut is_due = self.table.is_some();
         loop {
-            match self.events.recv().await {
+            let event = tokio::select! {
+                event = self.events.recv() => event,
+                _ = pace.tick(), if is_due => {
+                    is_due = self.draw();
+                    continue;
+                }
+            };
+            is_due = self.table.is_some();
+            match event {
                 Ok(RuntimeEvent::Server { toolbox, server, state }) => {
                     self.print_state(&toolbox, &server, &state);
                 }
@@ -64,6 +82,16 @@ impl ServerReporter {
                 Err(RecvError::Closed) => std::future::pending().await,
             }
         }
+    }
+
+    /// Draws the table. Returns `true` if it shows times that go on.
+    fn draw(&self) -> bool {
+        let Some(table) = &self.table else { return false };
+        let mut servers = self.runtime.servers(&OwnerScope::All);
+        // What this program offers itself does not start.
+        servers.retain(|status| status.kind != ToolKind::Agent);
+        table.draw(&servers, &self.starting);
+        servers.iter().any(|status| is_starting(&status.state))
     }
 
     fn print_state(&mut self, toolbox: &str, server: &str, state: &ServerState) {
@@ -76,7 +104,8 @@ impl ServerReporter {
                 let took = self.starting.remove(&name).map(|begun| begun.elapsed());
                 // A recovery is always printed if the failure was.
                 let was_wrong = self.failures.remove(&name).is_some();
-                if self.verbosity == ReportVerbosity::All || was_wrong {
+                let is_new = self.verbosity == ReportVerbosity::All && self.table.is_none();
+                if is_new || was_wrong {
                     write_stderr(&ready_line(&name, self.n_tools(toolbox, server), took));
                 }
             }
