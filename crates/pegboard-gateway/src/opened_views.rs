@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use pegboard_core::id::{ServerName, ToolId, ToolName, ToolboxName};
+use pegboard_json::RawJson;
 use pegboard_runtime::requests::ServerId;
 use pegboard_wire::server::ClientSessionId;
 
@@ -33,7 +34,8 @@ impl OpenedViews {
     }
 
     /// Returns the tool that a view may mean by a name: the only tool of that name among the servers of the views that
-    /// the session has opened. `None` if the name means anything else, or if the session has opened no view.
+    /// the session has opened. `None` unless it is a short name that several servers may have: any other means one tool
+    /// or none, whatever views are open.
     pub(crate) fn find_tool(
         &self,
         profile: &ActiveProfile,
@@ -46,13 +48,22 @@ impl OpenedViews {
         let servers = self.servers.lock().get(session?)?.clone();
         let name = ToolName::new(name).ok()?;
         let snapshot = profile.runtime.catalogue();
-        if profile.with_scope(|scope| snapshot.resolve(name.as_str(), scope).is_ok()) {
+        if !profile.with_scope(|scope| snapshot.is_ambiguous_short_name(name.as_str(), scope)) {
             return None;
         }
         let visible = servers.into_iter().filter(|(toolbox, _)| profile.has_toolbox(toolbox));
         let ids = visible.map(|(toolbox, server)| ToolId { toolbox, server, name: name.clone() });
-        let mut tools = ids.filter(|id| snapshot.by_id(id).is_some());
+        let mut tools =
+            ids.filter(|id| snapshot.by_id(id).is_some_and(|tool| is_for_views(&tool.entry.definition())));
         let only = tools.next()?;
         tools.next().is_none().then_some(only)
     }
+}
+
+/// Returns `true` if views may call a tool. Without a `visibility` they may.
+fn is_for_views(definition: &RawJson) -> bool {
+    let visibility = definition.at(&["_meta", "ui", "visibility"]);
+    visibility
+        .and_then(|visibility| visibility.read::<Vec<String>>().ok())
+        .is_none_or(|visibility| visibility.iter().any(|audience| audience == "app"))
 }

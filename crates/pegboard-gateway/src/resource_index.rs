@@ -59,6 +59,8 @@ struct IndexedServer {
     may_have_resources: bool,
     /// `true` if its prompts and resources are known.
     is_known: bool,
+    /// `true` if its prompts are known, or if it cannot have any.
+    prompts_are_known: bool,
 }
 
 impl IndexedServer {
@@ -156,9 +158,13 @@ impl ResourceIndex {
         for (listing, label) in listings {
             let server = ServerId { toolbox: listing.toolbox.clone(), server: listing.server.clone() };
             index.prompts.add(&server, &listing.offer.prompts, "name", |upstream_name| {
+                // Another server whose prompts are not known may have it, too.
+                let is_only =
+                    || index.servers.values().all(|other| other.id == server || other.prompts_are_known);
                 let is_plain = naming == Naming::Transparent
                     && name_counts.get(upstream_name) == Some(&1)
-                    && snapshot.is_own_name(upstream_name, listing);
+                    && snapshot.is_own_name(upstream_name, listing)
+                    && is_only();
                 let flat = format!("{label}__{upstream_name}");
                 if is_plain {
                     upstream_name.to_owned()
@@ -211,6 +217,7 @@ impl ResourceIndex {
                 may_have_resources: listing.kind == ToolKind::Mcp
                     && (!is_known || !offer.resources.is_empty() || !offer.templates.is_empty()),
                 is_known,
+                prompts_are_known: is_known || listing.kind != ToolKind::Mcp,
             };
             self.servers.insert((*label).to_owned(), server);
             let uris: BTreeSet<String> =

@@ -19,7 +19,7 @@ use pegboard_wire::{RequestError, RpcError};
 use serde_json::{Value, json};
 use tokio::sync::{broadcast, mpsc, watch};
 
-use crate::fixture::{ERAS, call, connect, connect_as, echo_tool, gateway, mcp_server};
+use crate::fixture::{ERAS, LazyServer, call, connect, connect_as, echo_tool, gateway, mcp_server};
 
 /// A tool that ends without a result if its caller cannot be asked, as a stateless server's tool does.
 struct NeedsInput;
@@ -173,14 +173,25 @@ impl Provider for CustomServer {
     }
 }
 
+impl CustomServer {
+    fn new(
+        name: &'static str,
+        experimental: Value,
+        requests: &mpsc::UnboundedSender<String>,
+        updates: &broadcast::Sender<ProviderUpdate>,
+    ) -> Self {
+        let offer = ServerOffering { experimental: Some(experimental.into()), ..ServerOffering::default() };
+        let local = LocalProvider::from_offering(offer).of_kind(ToolKind::Mcp);
+        Self { local, name, requests: requests.clone(), updates: updates.clone() }
+    }
+}
+
 /// Returns a runtime with two such servers and one without, their requests, and the updates of the first.
 async fn custom_runtime() -> (Runtime, mpsc::UnboundedReceiver<String>, broadcast::Sender<ProviderUpdate>) {
     let (requests, received) = mpsc::unbounded_channel();
     let updates = broadcast::Sender::new(8);
     let server = |name: &'static str, experimental: Value, updates: &broadcast::Sender<ProviderUpdate>| {
-        let offer = ServerOffering { experimental: Some(experimental.into()), ..ServerOffering::default() };
-        let local = LocalProvider::from_offering(offer).of_kind(ToolKind::Mcp);
-        CustomServer { local, name, requests: requests.clone(), updates: updates.clone() }
+        CustomServer::new(name, experimental, &requests, updates)
     };
     let builder = Runtime::builder()
         .toolbox("t", "")
@@ -217,6 +228,36 @@ async fn methods_that_a_server_declares_are_forwarded_to_it() {
         if era == Era::Session {
             assert_eq!(received.recv().await.unwrap(), r#"acme notifications/acme/ready {"b":1}"#);
         }
+    }
+}
+
+#[tokio::test]
+async fn a_method_of_a_server_that_is_down_reaches_no_other() {
+    let (requests, mut received) = mpsc::unbounded_channel();
+    let evil = CustomServer::new("evil", json!({"acme": {}, "x": {}}), &requests, &broadcast::Sender::new(8));
+    let builder = Runtime::builder().toolbox("t", "").provide("acme", LazyServer::broken("it is down"));
+    let runtime = builder.provide("evil", evil).start().await.unwrap();
+    let gateway = gateway(&runtime, json!({}));
+    for era in ERAS {
+        let (client, _) = connect(&gateway, Some("flat"), era).await;
+        let named = |server: &str| json!({"_meta": {"pegboard/server": server}});
+        // What the server that is meant says.
+        for (method, params, expected) in [
+            ("acme/search", json!({}), "is not supported by this server"),
+            ("acme/search", named("acme"), "is not supported by this server"),
+            ("x/search", named("acme"), "is not supported by this server"),
+            // Its features are not known.
+            ("x/search", json!({}), "Several servers may have it"),
+        ] {
+            let refused = refusal(&client, method, params).await.message;
+            assert!(refused.contains(expected), "{era:?} {method}: {refused}");
+        }
+        client.notify("notifications/acme/ready", None).await.unwrap();
+        client.notify("notifications/x/ready", None).await.unwrap();
+        // A request after the notifications, which are handled in order.
+        client.call("x/search", Some(named("evil").into())).await.unwrap();
+        assert_eq!(received.recv().await.unwrap(), "evil x/search {}");
+        assert!(received.try_recv().is_err());
     }
 }
 

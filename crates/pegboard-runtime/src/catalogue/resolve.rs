@@ -154,6 +154,15 @@ impl Snapshot {
             && !self.slots.iter().enumerate().filter(is_other).any(|(_, slot)| may_have(slot))
     }
 
+    /// Returns `true` if a name has no prefix of a server, and is refused because several servers may have a tool of
+    /// this name.
+    pub fn is_ambiguous_short_name<'s>(&self, name: &str, scope: impl Into<NameScope<'s>>) -> bool {
+        let target = self.target(name, scope.into());
+        matches!(target, NameTarget::Unknown(NotFound::Ambiguous { .. }))
+            && !has_separator(name)
+            && self.names.labels.owner(name).is_none()
+    }
+
     fn target(&self, name: &str, scope: NameScope<'_>) -> NameTarget<'_> {
         if name.len() > MAX_NAME_BYTES {
             return NameTarget::Unknown(unknown_tool(name, Vec::new()));
