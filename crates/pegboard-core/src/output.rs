@@ -185,20 +185,30 @@ impl Output {
     /// Validates the output and stores the violations; returns warnings about parts that could not be
     /// validated.
     pub fn check(&mut self, schema: &Schema) -> Vec<String> {
+        self.check_unless(schema, |_| false).unwrap_or_default()
+    }
+
+    /// Validates the output like [`check`](Self::check), unless that [is costly](Schema::is_costly): `None`.
+    pub fn check_if_cheap(&mut self, schema: &Schema) -> Option<Vec<String>> {
+        self.check_unless(schema, |data| schema.is_costly(data))
+    }
+
+    fn check_unless(&mut self, schema: &Schema, is_refused: impl Fn(&Value) -> bool) -> Option<Vec<String>> {
         // A failure need not match the schema.
         if schema.is_empty() || self.is_error {
-            return Vec::new();
+            return Some(Vec::new());
         }
         let verdict = match self.structured() {
+            Some(data) if is_refused(&data) => return None,
             Some(data) => schema.check(&data),
             None => {
-                return vec![
+                return Some(vec![
                     "the output has no structured content to validate against the output schema".to_owned(),
-                ];
+                ]);
             }
         };
         self.mismatches = verdict.errors;
-        verdict.warnings
+        Some(verdict.warnings)
     }
 
     /// Serializes the output for storage, without violations.

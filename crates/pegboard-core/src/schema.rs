@@ -207,6 +207,21 @@ impl Schema {
         }
     }
 
+    /// Returns `true` if [`check`](Self::check) may take more than a few milliseconds, so that it should not run on a
+    /// thread that serves others.
+    pub fn is_costly(&self, data: &Value) -> bool {
+        /// Size of a schema that takes about as long to compile.
+        const MAX_CHEAP_BYTES: usize = 32 * 1024;
+        let is_large = |raw: &RawJson| raw.as_bytes().len() > MAX_CHEAP_BYTES;
+        if self.0.compiled.get().is_none() && self.0.raw.as_ref().is_some_and(is_large) {
+            return true;
+        }
+        match self.compiled() {
+            Compiled::Full(validator, _) => validator.is_costly(data, self.as_json()),
+            Compiled::Anything | Compiled::Skipped(_) | Compiled::Rejected(_) | Compiled::Compat => false,
+        }
+    }
+
     /// Validates `data` and returns all violations.
     pub fn check(&self, data: &Value) -> ValidationResult {
         match self.compiled() {

@@ -22,6 +22,7 @@ mod call_log;
 mod caller;
 pub mod catalogue;
 mod chains;
+mod costly_validation;
 pub mod drain;
 pub mod event;
 pub mod filter;

@@ -34,6 +34,7 @@ use crate::call_log::CallLogWriter;
 use crate::caller::registry::CallerRegistry;
 use crate::caller::{Caller, CallerOptions};
 use crate::catalogue::{Catalogue, CatalogueTool, ServerListing, Snapshot};
+use crate::costly_validation::ValidationThreads;
 use crate::drain::DrainGuard;
 use crate::event::{EventBus, RuntimeEvent};
 use crate::outputs::OutputStorage;
@@ -96,6 +97,7 @@ pub(crate) struct RuntimeShared {
     pub(crate) single_flight: SingleFlight,
     pub(crate) slots: Option<Arc<dyn SlotStore>>,
     pub(crate) outputs: OutputStorage,
+    pub(crate) validation_threads: ValidationThreads,
     /// Default model that reads stored outputs.
     pub(crate) reader: Option<Arc<OutputReader>>,
     pub(crate) sessions: Option<SessionRegistry>,

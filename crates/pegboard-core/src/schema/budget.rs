@@ -18,6 +18,8 @@ const MAX_PATTERNS: usize = 200;
 const MAX_APPLIED: u64 = 10_000;
 /// Maximum length of a chain of references at one location of the value.
 const MAX_HOPS: usize = 100;
+/// Maximum number of steps of a validation that need not leave the thread of its caller: a few milliseconds.
+const CHEAP_STEPS: u64 = 20_000;
 /// Cost multiplier of `unevaluated…`, which evaluates its neighbours repeatedly.
 const UNEVALUATED_FACTOR: u64 = 3;
 
@@ -26,6 +28,8 @@ const UNEVALUATED_FACTOR: u64 = 3;
 pub(super) struct SchemaBudget {
     /// `true` if the cost depends on the value, so that a dry run is needed.
     pub(super) needs_dry_run: bool,
+    /// Maximum number of subschemas that apply to one location of the value.
+    max_applied: u64,
     /// JSON pointers of the anchors that references use.
     names: HashMap<String, String>,
 }
@@ -54,6 +58,15 @@ fn is_deeper_than(value: &Value, limit: usize) -> bool {
 }
 
 impl SchemaBudget {
+    /// Returns `true` if validation may take more than [`CHEAP_STEPS`].
+    pub(super) fn is_costly(&self, root: &Value, value: &Value) -> bool {
+        if self.needs_dry_run {
+            return DryRun::run_with(root, self, value, CheckPurpose::Verdict, CHEAP_STEPS).is_err();
+        }
+        let max_values = CHEAP_STEPS / self.max_applied.max(1);
+        count_values(value, max_values).is_none()
+    }
+
     /// Resolves a reference inside the schema; `None` for the meta-schemas.
     pub(super) fn target<'s>(&self, root: &'s Value, reference: &str) -> Option<&'s Value> {
         let (base, fragment) = reference.split_once('#').unwrap_or((reference, ""));
@@ -66,6 +79,18 @@ impl SchemaBudget {
             name => root.pointer(self.names.get(name)?),
         }
     }
+}
+
+/// Counts the values in a value; `None` if there are more than `limit`.
+fn count_values(value: &Value, limit: u64) -> Option<u64> {
+    let rest = limit.checked_sub(1)?;
+    let add = |n_values: u64, inner: &Value| Some(n_values + count_values(inner, rest - n_values.min(rest))?);
+    let n_inner = match value {
+        Value::Array(items) => items.iter().try_fold(0, add)?,
+        Value::Object(members) => members.values().try_fold(0, add)?,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
+    };
+    Some(n_inner + 1)
 }
 
 struct CostAnalysis<'s> {
@@ -181,6 +206,7 @@ impl<'s> CostAnalysis<'s> {
             return Err(too_long());
         }
         self.n_open -= 1;
+        self.budget.max_applied = self.budget.max_applied.max(cost.applied);
         self.costs.insert(node, CostState::Known(cost));
         Ok(cost)
     }
@@ -267,6 +293,16 @@ impl<'s> DryRun<'s> {
             CheckPurpose::Verdict => Self::VERDICT_FUEL,
             CheckPurpose::Report => Self::REPORT_FUEL,
         };
+        Self::run_with(root, budget, value, purpose, fuel)
+    }
+
+    fn run_with(
+        root: &'s Value,
+        budget: &'s SchemaBudget,
+        value: &Value,
+        purpose: CheckPurpose,
+        fuel: u64,
+    ) -> Result<usize, BudgetExceeded> {
         let mut dry_run = Self { root, budget, fuel, frames: 0, purpose };
         dry_run.visit(root, value, 0)?;
         Ok(dry_run.frames)

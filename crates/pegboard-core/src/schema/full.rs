@@ -60,6 +60,11 @@ pub(super) fn compile(
 }
 
 impl Validator {
+    /// Returns `true` if validation may take more than a few milliseconds.
+    pub(super) fn is_costly(&self, data: &Value, schema: &Value) -> bool {
+        self.budget.is_costly(schema, data)
+    }
+
     /// Returns `true` if the value is valid.
     pub(super) fn accepts(&self, data: &Value, schema: &Value) -> Result<bool, BudgetExceeded> {
         let frames = if self.budget.needs_dry_run {

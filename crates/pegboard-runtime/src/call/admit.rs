@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pegboard_core::call::{Call, CallOrigin, SchemaChecks, ValidCall};
-use pegboard_core::error::CallError;
+use pegboard_core::error::{CallError, Executed};
 use pegboard_core::provider::ToolKind;
 use pegboard_core::settings::ValidatedBy;
 use pegboard_core::validation::Violation;
@@ -67,7 +67,17 @@ pub(super) async fn admit(
     context.client = active_call.as_client();
     context.trace_parent = active_call.recorder.trace_parent();
     context.tools = Some(Arc::clone(active_call) as _);
-    let call = ValidCall::admit(Arc::clone(&tool.entry), arguments, context, input_checks)?;
+    let is_costly =
+        input_checks != SchemaChecks::None && tool.entry.input_schema().is_costly(arguments.value());
+    let entry = Arc::clone(&tool.entry);
+    let call = if is_costly {
+        let RuntimeShared { validation_threads: threads, tasks, .. } = &**active_call.caller().shared();
+        let admit = move || ValidCall::admit(entry, arguments, context, input_checks);
+        // Boxed, so that the future of every other call stays small.
+        Box::pin(threads.run(tasks, Executed::No, admit)).await??
+    } else {
+        ValidCall::admit(entry, arguments, context, input_checks)?
+    };
     active_call.recorder.add_warnings(call.warnings().iter().cloned());
     Ok(AdmittedCall { active_call: Arc::clone(active_call), tool, call, checks, queues })
 }

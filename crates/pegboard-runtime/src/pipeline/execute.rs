@@ -1,12 +1,13 @@
 //! Runs the tool and validates its answer against the output schema.
 
 use pegboard_core::call::SchemaChecks;
-use pegboard_core::error::CallError;
+use pegboard_core::error::{CallError, Executed};
 use pegboard_core::output::Output;
 use pegboard_core::settings::OutputRule;
 
 use super::Layer;
 use crate::call::admit::AdmittedCall;
+use crate::runtime::RuntimeShared;
 
 /// Runs the tool.
 pub(crate) struct ExecuteLayer;
@@ -18,7 +19,22 @@ impl Layer for ExecuteLayer {
         if admitted.checks == SchemaChecks::None {
             return Ok(output);
         }
-        let warnings = output.check(admitted.call.entry().output_schema());
+        let schema = admitted.call.entry().output_schema();
+        let warnings = match output.check_if_cheap(schema) {
+            Some(warnings) => warnings,
+            None => {
+                let schema = schema.clone();
+                let check = move || {
+                    let warnings = output.check(&schema);
+                    (output, warnings)
+                };
+                let RuntimeShared { validation_threads: threads, tasks, .. } = admitted.shared();
+                let warnings;
+                // Boxed, so that the future of every other call stays small.
+                (output, warnings) = Box::pin(threads.run(tasks, Executed::Yes, check)).await?;
+                warnings
+            }
+        };
         admitted.active_call.recorder.add_warnings(warnings);
         if output.mismatches.is_empty() {
             return Ok(output);

@@ -27,6 +27,7 @@ use crate::call::suspended::SuspendedCallTable;
 use crate::call_log::CallLogWriter;
 use crate::catalogue::{Catalogue, CatalogueTool};
 use crate::chains;
+use crate::costly_validation::ValidationThreads;
 use crate::event::{EventBus, Observer};
 use crate::outputs::{self, OutputStorage};
 use crate::pipeline::{self, SingleFlight};
@@ -188,6 +189,7 @@ impl RuntimeBuilder {
             single_flight: SingleFlight::default(),
             slots: self.slots,
             outputs: OutputStorage::new(self.outputs),
+            validation_threads: ValidationThreads::default(),
             reader: self.reader,
             sessions: self.sessions.map(|store| SessionRegistry::new(store, SessionSettings::default())),
             call_log: self.call_log.map(|store| CallLogWriter::new(store, wall, events.clone())),

@@ -848,3 +848,54 @@ async fn an_unchecked_answer_is_not_cached() {
     assert_eq!(line(&caller.start(unchecked).await), "42");
     assert!(line(&call(&caller, "s__wrong", json!({})).await).starts_with("output_invalid"));
 }
+
+/// A schema whose validation takes time that doubles with each level of the value.
+fn doubling_schema() -> Value {
+    let inner = json!({"type": "array", "items": {"$ref": "#/$defs/d"}});
+    json!({
+        "type": "object",
+        "properties": {"x": {"$ref": "#/$defs/d"}},
+        "$defs": {"d": {"anyOf": [inner, inner, {"type": "string"}]}},
+    })
+}
+
+fn nested(levels: usize) -> Value {
+    (0..levels).fold(json!(1), |inner, _| json!([inner]))
+}
+
+#[tokio::test]
+async fn a_costly_validation_does_not_delay_other_calls() {
+    let answer = json!({"x": nested(13)});
+    let tools = [
+        fn_tool("asks", |_| async { Ok(Output::new(json!("done"))) }.boxed())
+            .with_input_schema(doubling_schema()),
+        fn_tool("answers", move |_| {
+            let answer = answer.clone();
+            async move { Ok(Output::new(answer)) }.boxed()
+        })
+        .with_output_schema(doubling_schema()),
+        fn_tool("plain", |_| async { Ok(Output::new(json!("done"))) }.boxed()),
+    ];
+    let settings = json!({"validateArguments": "pegboard"});
+    let runtime = runtime_with_tools(tools, settings, json!({})).start().await.unwrap();
+    let caller = caller(&runtime);
+    for (tool, arguments) in [("s__asks", json!({"x": nested(13)})), ("s__answers", json!({}))] {
+        let ended = parking_lot::Mutex::new(Vec::new());
+        let costly = async {
+            let result = call(&caller, tool, arguments).await;
+            ended.lock().push("costly");
+            result
+        };
+        let plain = async {
+            call(&caller, "s__plain", json!({})).await.result.unwrap();
+            ended.lock().push("plain");
+        };
+        let (result, ()) = tokio::join!(costly, plain);
+        assert_eq!(*ended.lock(), ["plain", "costly"], "{tool}");
+        match result.result {
+            Err(CallError::InvalidParameters { violations }) => assert!(!violations.is_empty()),
+            Ok(output) => assert!(!output.mismatches.is_empty()),
+            Err(error) => panic!("{tool}: {error}"),
+        }
+    }
+}
