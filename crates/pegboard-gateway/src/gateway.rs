@@ -12,7 +12,7 @@ use pegboard_core::owner::Owner;
 use pegboard_core::settings::gateway::{Expose, GatewaySettings, Profile};
 use pegboard_core::settings::messages::MessageLimits;
 use pegboard_runtime::Runtime;
-use pegboard_wire::server::ServiceServer;
+use pegboard_wire::server::{ResponseMemory, ServiceServer};
 
 use crate::profile::{ActiveProfile, ProfileView};
 use crate::profile_service::ProfileService;
@@ -56,6 +56,8 @@ struct GatewayState {
     /// Services of the named profiles.
     named: ArcSwap<IndexMap<String, Arc<ProfileService>>>,
     message_limits: MessageLimits,
+    /// Memory for the results of all principals and transports.
+    response_memory: ResponseMemory,
 }
 
 /// The views of all profiles.
@@ -150,8 +152,13 @@ impl Gateway {
             Owner::local(),
             ProfileViews::from_settings(settings, &toolboxes)?,
             Arc::default(),
-            settings.message_limits,
+            (settings.message_limits, ResponseMemory::default()),
         ))
+    }
+
+    /// Returns the memory for results that clients have not read, which all transports share.
+    pub fn response_memory(&self) -> &ResponseMemory {
+        &self.0.response_memory
     }
 
     /// Returns the limits of messages from clients.
@@ -174,7 +181,8 @@ impl Gateway {
         let views =
             ProfileViews { default: ProfileView::clone(&self.0.default.view()), named: named.collect() };
         let subscribers = Arc::clone(&self.0.subscribers);
-        let new = Self::with_views(&self.0.runtime, owner, views, subscribers, self.0.message_limits);
+        let limits = (self.0.message_limits, self.0.response_memory.clone());
+        let new = Self::with_views(&self.0.runtime, owner, views, subscribers, limits);
         by_principal.push(new.clone());
         new
     }
@@ -184,7 +192,7 @@ impl Gateway {
         owner: Owner,
         views: ProfileViews,
         subscribers: Arc<ServerSubscribers>,
-        message_limits: MessageLimits,
+        (message_limits, response_memory): (MessageLimits, ResponseMemory),
     ) -> Self {
         let ProfileViews { default, named } = views;
         let service = |name: &str, view| {
@@ -207,6 +215,7 @@ impl Gateway {
             default,
             named: ArcSwap::from_pointee(named),
             message_limits,
+            response_memory,
         }))
     }
 
@@ -253,7 +262,7 @@ impl Gateway {
             Some(name) => self.service(name).ok_or_else(|| self.unknown_profile(name))?,
         };
         service.start();
-        Ok(ServiceServer::new(service as _))
+        Ok(ServiceServer::new(service as _).with_response_memory(self.0.response_memory.clone()))
     }
 
     /// Names of all profiles.

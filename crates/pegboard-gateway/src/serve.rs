@@ -1,6 +1,7 @@
 //! Serves a gateway over stdio and HTTP.
 
 use pegboard_core::settings::messages::MessageLimits;
+use pegboard_wire::server::ResponseMemory;
 use pegboard_wire::stdio::{self, EndableInput, line_transport};
 use pegboard_wire::transport::InputLimits;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -47,7 +48,8 @@ where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    let server = gateway.server(profile)?;
+    let memory = gateway.response_memory().part(ResponseMemory::CLIENT_BYTES);
+    let server = gateway.server(profile)?.with_response_memory(memory);
     let MessageLimits { max_bytes, max_depth } = gateway.message_limits();
     let limits = InputLimits { max_bytes, max_depth, ..InputLimits::server() };
     let (transport, pump) = line_transport(reader, writer, limits);

@@ -34,6 +34,8 @@ mod subscription;
 pub use input_requests::ClientCapability;
 pub use peer::Peer;
 pub use received_meta::ForwardedMeta;
+#[cfg(feature = "http")]
+pub(crate) use response_memory::MemoryReservation;
 pub use response_memory::{ResponseMemory, ResponseMemoryFull};
 
 /// The implementation of an MCP server, independent of era and transport.

@@ -69,7 +69,7 @@ impl RequestBody {
         body: Body,
         allowed: &[&str],
     ) -> Result<Self, ApiProblem> {
-        let body = read_json(headers, body, state.options.max_body).await?;
+        let body = read_json(headers, body, &state.options).await?;
         let body = RawJson::parse(body)
             .map_err(|error| ApiProblem::bad_request(format!("invalid JSON body: {error}")))?;
         if !body.is_object() {

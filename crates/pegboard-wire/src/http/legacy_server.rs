@@ -142,7 +142,7 @@ async fn receive_message(
         return plain_text(StatusCode::NOT_FOUND, "there is no such session").into_response();
     };
     let (parts, body) = request.into_parts();
-    let body = match read_json(&parts.headers, body, endpoint.options.max_body).await {
+    let body = match read_json(&parts.headers, body, &endpoint.options).await {
         Ok(body) => body,
         Err(rejection) => return rejection.into_response(),
     };

@@ -19,7 +19,7 @@ use crate::era::{Era, Revision};
 use crate::http::body::{BodyBuffer, BodyTooLarge};
 use crate::http::headers;
 use crate::message::{Frame, Id, InvalidMessage, Message, Request, RpcError, code};
-use crate::server::{ResponseMemory, ServiceServer};
+use crate::server::{MemoryReservation, ResponseMemory, ServiceServer};
 
 mod channel;
 mod event_memory;
@@ -66,6 +66,8 @@ pub struct HttpServerOptions {
     pub event_memory: EventMemory,
     /// Memory for results that clients have not read.
     pub response_memory: ResponseMemory,
+    /// Memory for large request bodies. A request that does not fit is refused before it is read.
+    pub request_memory: ResponseMemory,
 }
 
 impl Default for HttpServerOptions {
@@ -81,6 +83,7 @@ impl Default for HttpServerOptions {
             session_idle: Duration::from_hours(1),
             event_memory: EventMemory::default(),
             response_memory: ResponseMemory::default(),
+            request_memory: ResponseMemory::default(),
         }
     }
 }
@@ -151,7 +154,7 @@ impl EndpointState {
     }
 
     async fn post(&self, headers: HeaderMap, body: impl http_body::Body<Data = Bytes> + Unpin) -> HttpReply {
-        let body = match read_json(&headers, body, self.options.max_body).await {
+        let body = match read_json(&headers, body, &self.options).await {
             Ok(body) => body,
             Err(rejection) => return rejection.into(),
         };
@@ -204,15 +207,19 @@ pub fn check_host_and_origin(
     host_check::check(headers, uri, options)
 }
 
-/// Reads a JSON body up to a size limit.
-pub async fn read_json<B>(headers: &HeaderMap, body: B, max_bytes: usize) -> Result<Bytes, HttpRejection>
+/// Reads a JSON body within the limits of its size and of the memory for requests.
+pub async fn read_json<B>(
+    headers: &HeaderMap,
+    body: B,
+    options: &HttpServerOptions,
+) -> Result<Bytes, HttpRejection>
 where
     B: http_body::Body<Data = Bytes> + Unpin,
 {
     if !host_check::is_json(headers) {
         return Err(HttpRejection(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body must be application/json"));
     }
-    let mut reading = pin!(read(body, max_bytes));
+    let mut reading = pin!(read(body, options));
     // Nearly always the body has arrived with the head, and no timer is needed.
     if let Some(body) = (&mut reading).now_or_never() {
         return body;
@@ -221,19 +228,33 @@ where
     reading.unwrap_or(Err(HttpRejection(StatusCode::REQUEST_TIMEOUT, "timed out reading the body")))
 }
 
-/// Reads a body up to a size limit.
-async fn read<B>(mut body: B, max_bytes: usize) -> Result<Bytes, HttpRejection>
+/// Reads a body. A large one is counted until the message is dropped.
+async fn read<B>(mut body: B, options: &HttpServerOptions) -> Result<Bytes, HttpRejection>
 where
     B: http_body::Body<Data = Bytes> + Unpin,
 {
-    let mut buffer = BodyBuffer::new(max_bytes, body.size_hint().exact().unwrap_or(0));
+    let mut buffer = BodyBuffer::new(options.max_body, body.size_hint().exact().unwrap_or(0));
+    let mut reservation: Option<MemoryReservation> = None;
+    let mut n_uncounted = 0;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| HttpRejection(StatusCode::BAD_REQUEST, "the body is incomplete"))?;
         let Ok(chunk) = frame.into_data() else { continue };
+        n_uncounted += chunk.len();
+        if n_uncounted >= ResponseMemory::MIN_COUNTED_BYTES {
+            let reservation = reservation.get_or_insert_with(|| options.request_memory.reservation());
+            let reason = "other large requests are in progress: send it again when they have ended";
+            let full = |_| HttpRejection(StatusCode::SERVICE_UNAVAILABLE, reason);
+            reservation.grow(n_uncounted).map_err(full)?;
+            n_uncounted = 0;
+        }
         let too_large = |BodyTooLarge| HttpRejection(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large");
         buffer.push(chunk).map_err(too_large)?;
     }
-    Ok(buffer.finish())
+    let body = buffer.finish();
+    Ok(match reservation {
+        Some(reservation) => reservation.hold(body),
+        None => body,
+    })
 }
 
 /// An HTTP rejection: status and plain-text reason.

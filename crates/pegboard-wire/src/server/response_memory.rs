@@ -8,8 +8,8 @@ use bytes::Bytes;
 use crate::message::{RpcError, code};
 use pegboard_json::RawJson;
 
-/// Limits the memory of large results from the end of their call until they are written to the client. Clones share
-/// it.
+/// Limits the memory of large messages: of results from the end of their call until they are written to the client, and
+/// in an account of their own of request bodies while they are read and handled. Clones share it.
 ///
 /// A result that does not fit is replaced by an error: it cannot wait without memory, and its server cannot be
 /// stopped in the middle of it. A single result always fits.
@@ -54,6 +54,8 @@ impl ResponseMemory {
     pub const DEFAULT_BYTES: usize = 256 << 20;
     /// Default limit of one principal: half of the process's.
     pub const PRINCIPAL_BYTES: usize = Self::DEFAULT_BYTES / 2;
+    /// Default limit of one client over stdio: a quarter of the process's.
+    pub const CLIENT_BYTES: usize = Self::DEFAULT_BYTES / 4;
     /// Results below this size are not counted.
     pub const MIN_COUNTED_BYTES: usize = 64 << 10;
 
@@ -89,26 +91,23 @@ impl ResponseMemory {
         if body.len() < Self::MIN_COUNTED_BYTES { Ok(body) } else { Ok(self.reserve(body.len())?.hold(body)) }
     }
 
-    fn reserve(&self, n_bytes: usize) -> Result<ResponseReservation, ResponseMemoryFull> {
-        let parent = match &self.0.parent {
-            Some(parent) => Some(Box::new(parent.reserve(n_bytes)?)),
-            None => None,
-        };
-        let fits = |n_before: usize| {
-            let n_after = n_before.saturating_add(n_bytes);
-            (n_before == 0 || n_after <= self.0.max_bytes).then_some(n_after)
-        };
-        match self.0.n_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits) {
-            Ok(_) => Ok(ResponseReservation { memory: self.clone(), n_bytes, _parent: parent }),
-            Err(n_waiting_bytes) => Err(ResponseMemoryFull { n_bytes, n_waiting_bytes }),
-        }
+    fn reserve(&self, n_bytes: usize) -> Result<MemoryReservation, ResponseMemoryFull> {
+        let mut reservation = self.reservation();
+        reservation.grow(n_bytes)?;
+        Ok(reservation)
+    }
+
+    /// Returns an empty reservation, to count what arrives in pieces.
+    pub(crate) fn reservation(&self) -> MemoryReservation {
+        let parent = self.0.parent.as_ref().map(|parent| Box::new(parent.reservation()));
+        MemoryReservation { memory: self.clone(), n_bytes: 0, parent }
     }
 }
 
 /// Bytes that are counted while they live.
 struct HeldBytes {
     bytes: Bytes,
-    _reservation: ResponseReservation,
+    _reservation: MemoryReservation,
 }
 
 impl AsRef<[u8]> for HeldBytes {
@@ -118,19 +117,52 @@ impl AsRef<[u8]> for HeldBytes {
 }
 
 /// A part of the memory in use.
-struct ResponseReservation {
+pub(crate) struct MemoryReservation {
     memory: ResponseMemory,
     n_bytes: usize,
-    _parent: Option<Box<ResponseReservation>>,
+    parent: Option<Box<MemoryReservation>>,
 }
 
-impl ResponseReservation {
-    fn hold(self, bytes: Bytes) -> Bytes {
+impl MemoryReservation {
+    /// Reserves more bytes. What is alone in the memory always fits.
+    pub(crate) fn grow(&mut self, n_bytes: usize) -> Result<(), ResponseMemoryFull> {
+        if let Some(parent) = &mut self.parent {
+            parent.grow(n_bytes)?;
+        }
+        let ResponseAccount { max_bytes, n_bytes: used, .. } = &*self.memory.0;
+        let fits = |n_before: usize| {
+            let n_after = n_before.saturating_add(n_bytes);
+            (n_before == self.n_bytes || n_after <= *max_bytes).then_some(n_after)
+        };
+        match used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits) {
+            Ok(_) => {
+                self.n_bytes += n_bytes;
+                Ok(())
+            }
+            Err(n_waiting_bytes) => {
+                if let Some(parent) = &mut self.parent {
+                    parent.shrink(n_bytes);
+                }
+                Err(ResponseMemoryFull { n_bytes, n_waiting_bytes })
+            }
+        }
+    }
+
+    fn shrink(&mut self, n_bytes: usize) {
+        self.n_bytes -= n_bytes;
+        self.memory.0.n_bytes.fetch_sub(n_bytes, Ordering::Relaxed);
+        if let Some(parent) = &mut self.parent {
+            parent.shrink(n_bytes);
+        }
+    }
+
+    /// Counts these bytes until their last copy is dropped.
+    pub(crate) fn hold(self, bytes: Bytes) -> Bytes {
         Bytes::from_owner(HeldBytes { bytes, _reservation: self })
     }
 }
 
-impl Drop for ResponseReservation {
+impl Drop for MemoryReservation {
     fn drop(&mut self) {
         self.memory.0.n_bytes.fetch_sub(self.n_bytes, Ordering::Relaxed);
     }

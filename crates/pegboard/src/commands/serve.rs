@@ -303,13 +303,16 @@ impl ServeArgs {
         let event_memory = EventMemory::new(EventMemory::DEFAULT_BYTES, move |dropped| {
             events.emit(|| dropped_notifications(dropped));
         });
-        let options = HttpServerOptions { event_memory, ..server_options(address, &settings) };
+        let response_memory = app.gateway.response_memory().clone();
+        let options =
+            HttpServerOptions { event_memory, response_memory, ..server_options(address, &settings) };
         let application = access.restrict(&options, |principal| {
             let mut options = options.clone();
             let (gateway, scope) = match principal {
                 Some(name) => {
                     options.event_memory = options.event_memory.part(EventMemory::PRINCIPAL_BYTES);
                     options.response_memory = options.response_memory.part(ResponseMemory::PRINCIPAL_BYTES);
+                    options.request_memory = options.request_memory.part(ResponseMemory::PRINCIPAL_BYTES);
                     (app.gateway.for_principal(name), ApiScope::Principal(name.to_owned()))
                 }
                 None => (app.gateway.clone(), ApiScope::All),

@@ -324,6 +324,41 @@ async fn unread_results_are_limited_over_http() {
     assert!(!body_of(call(5).await).await.contains("error"));
 }
 
+/// Requests that do not fit are refused, and nothing of them is handled.
+#[tokio::test]
+async fn large_requests_are_limited_while_they_are_read() {
+    use futures_util::stream::{self, StreamExt};
+    use http_body_util::StreamBody;
+
+    let request_memory = ResponseMemory::new(250 << 10);
+    let options =
+        HttpServerOptions { request_memory: request_memory.clone(), ..HttpServerOptions::default() };
+    let endpoint = HttpServerEndpoint::new(ServiceServer::new(Arc::new(LargeResult)), options);
+    let request = || {
+        let request = http::Request::post("/").header(header::CONTENT_TYPE, "application/json");
+        request.header(header::HOST, "localhost")
+    };
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"x": "x".repeat(100 << 10)}});
+    // Two clients have sent most of their request.
+    let partly = || {
+        let chunk = Ok::<_, std::convert::Infallible>(http_body::Frame::data(Bytes::from(body.to_string())));
+        let chunks = stream::iter([chunk]).chain(stream::pending());
+        request().body(StreamBody::new(Box::pin(chunks))).unwrap()
+    };
+    let mut reading: Vec<_> = (0..2).map(|_| Box::pin(endpoint.handle(partly()))).collect();
+    for reading in &mut reading {
+        assert!(reading.now_or_never().is_none());
+    }
+    let reply = endpoint.handle(request().body(Body::from(body.to_string())).unwrap()).await;
+    assert_eq!(reply.status(), StatusCode::SERVICE_UNAVAILABLE);
+    drop(reading);
+    assert_eq!(request_memory.n_bytes(), 0);
+    let reply = endpoint.handle(request().body(Body::from(body.to_string())).unwrap()).await;
+    assert_ne!(reply.status(), StatusCode::SERVICE_UNAVAILABLE);
+    drop(reply);
+    assert_eq!(request_memory.n_bytes(), 0);
+}
+
 /// Transports with a queue, which are stdio and WebSocket, have the same limit.
 #[tokio::test]
 async fn unread_results_are_limited_in_a_queue() {
