@@ -34,7 +34,7 @@ mod subscription;
 pub use input_requests::ClientCapability;
 pub use peer::Peer;
 pub use received_meta::ForwardedMeta;
-#[cfg(feature = "http")]
+#[cfg(feature = "http-server")]
 pub(crate) use response_memory::MemoryReservation;
 pub use response_memory::{ResponseMemory, ResponseMemoryFull};
 
