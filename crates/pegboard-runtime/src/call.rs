@@ -91,7 +91,6 @@ impl CallBuilder {
     }
 
     /// Sets the time for which the caller has waited for the server to start, before the call. The record begins with it.
-    #[must_use]
     pub fn start_wait(self, start_wait: Duration) -> Self {
         Self { start_wait, ..self }
     }

@@ -100,7 +100,7 @@ impl UnionChanges {
             async move {
                 if changes.changed().await.is_err() {
                     // The client is about to be removed.
-                    std::future::pending().await
+                    std::future::pending::<()>().await;
                 }
             }
             .boxed()

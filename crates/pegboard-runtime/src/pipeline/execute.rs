@@ -20,20 +20,19 @@ impl Layer for ExecuteLayer {
             return Ok(output);
         }
         let schema = admitted.call.entry().output_schema();
-        let warnings = match output.check_if_cheap(schema) {
-            Some(warnings) => warnings,
-            None => {
-                let schema = schema.clone();
-                let check = move || {
-                    let warnings = output.check(&schema);
-                    (output, warnings)
-                };
-                let RuntimeShared { validation_threads: threads, tasks, .. } = admitted.shared();
-                let warnings;
-                // Boxed, so that the future of every other call stays small.
-                (output, warnings) = Box::pin(threads.run(tasks, Executed::Yes, check)).await?;
-                warnings
-            }
+        let warnings = if let Some(warnings) = output.check_if_cheap(schema) {
+            warnings
+        } else {
+            let schema = schema.clone();
+            let check = move || {
+                let warnings = output.check(&schema);
+                (output, warnings)
+            };
+            let RuntimeShared { validation_threads: threads, tasks, .. } = admitted.shared();
+            let warnings;
+            // Boxed, so that the future of every other call stays small.
+            (output, warnings) = Box::pin(threads.run(tasks, Executed::Yes, check)).await?;
+            warnings
         };
         admitted.active_call.recorder.add_warnings(warnings);
         if output.mismatches.is_empty() {

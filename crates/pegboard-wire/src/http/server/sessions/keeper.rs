@@ -79,6 +79,8 @@ fn end_idle(table: &SessionTable, idle: Duration) -> Instant {
         true
     });
     // Outside the lock: it drops the requests of the session.
-    expired.iter().for_each(|session| session.end());
+    for session in &expired {
+        session.end();
+    }
     next_end.max(now + idle / MAX_DELAY)
 }
