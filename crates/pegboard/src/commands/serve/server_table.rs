@@ -30,6 +30,7 @@ impl ServerTable {
     }
 
     /// Draws the table. `starting` has the times since when servers start.
+    #[expect(clippy::unused_self, reason = "only the owner of the table draws it")]
     pub(super) fn draw(&self, servers: &[ServerStatus], starting: &HashMap<String, Instant>) {
         let Some((columns, rows)) = stderr_size() else { return };
         let n_lines = rows.saturating_sub(SPARE_ROWS).min(MAX_LINES);
