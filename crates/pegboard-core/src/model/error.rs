@@ -49,6 +49,7 @@ impl ModelError {
             | ModelErrorKind::Refused
             | ModelErrorKind::TimedOut { .. }
             | ModelErrorKind::Unreachable
+            | ModelErrorKind::NotListening
             | ModelErrorKind::MalformedReply => None,
         }
     }
@@ -80,6 +81,8 @@ pub enum ModelErrorKind {
     },
     /// The provider cannot be reached, or the connection broke.
     Unreachable,
+    /// Nothing accepts connections at the address of the provider.
+    NotListening,
     /// The response is not a valid reply.
     MalformedReply,
 }
@@ -93,7 +96,7 @@ impl ModelErrorKind {
             | Self::TimedOut { .. }
             | Self::Unreachable
             | Self::MalformedReply => true,
-            Self::ContextTooLong | Self::Unauthorized | Self::Refused => false,
+            Self::ContextTooLong | Self::Unauthorized | Self::Refused | Self::NotListening => false,
         }
     }
 
@@ -107,6 +110,7 @@ impl ModelErrorKind {
             Self::Refused => "refused",
             Self::TimedOut { .. } => "timed_out",
             Self::Unreachable => "unreachable",
+            Self::NotListening => "not_listening",
             Self::MalformedReply => "garbage",
         }
     }
@@ -120,6 +124,7 @@ impl ModelErrorKind {
             Self::Refused => "rejected the request",
             Self::TimedOut { .. } => "timed out",
             Self::Unreachable => "is unreachable",
+            Self::NotListening => "is not running",
             Self::MalformedReply => "sent an invalid reply",
         }
     }
@@ -142,6 +147,7 @@ impl ModelErrorKind {
             Self::Refused => "Change the request or the model".to_owned(),
             Self::TimedOut { .. } => "Increase llmTimeout, or request less output".to_owned(),
             Self::Unreachable => format!("Check baseUrl of provider '{provider}' and the network connection"),
+            Self::NotListening => format!("Start it, or check baseUrl of provider '{provider}'"),
             Self::MalformedReply => {
                 format!("Check that baseUrl and type of provider '{provider}' match")
             }

@@ -157,7 +157,18 @@ impl AgentSession<'_> {
                             .warn("context window exceeded; dropped the largest tool result");
                         continue;
                     }
-                    return Err(CallError::Failed(ToolError::new(error)));
+                    return Err(match error.kind {
+                        ModelErrorKind::Unreachable | ModelErrorKind::NotListening => {
+                            CallError::ServerUnavailable { reason: error.to_string() }
+                        }
+                        ModelErrorKind::RateLimited { .. }
+                        | ModelErrorKind::Overloaded { .. }
+                        | ModelErrorKind::ContextTooLong
+                        | ModelErrorKind::Unauthorized
+                        | ModelErrorKind::Refused
+                        | ModelErrorKind::TimedOut { .. }
+                        | ModelErrorKind::MalformedReply => CallError::Failed(ToolError::new(error)),
+                    });
                 }
             }
         }

@@ -156,7 +156,9 @@ impl ModelEndpoint {
             .headers(self.headers.clone())
             .body(body);
         let response = request.send().await.map_err(|error| {
-            model_error(ModelErrorKind::Unreachable, self.network_error("cannot connect", error))
+            let kind =
+                if is_refused(&error) { ModelErrorKind::NotListening } else { ModelErrorKind::Unreachable };
+            model_error(kind, self.network_error("cannot connect", error))
         })?;
         let status = response.status();
         if status.is_success() {
@@ -188,6 +190,20 @@ impl ModelEndpoint {
         }
         self.redactor.text(&format!("{what}: {cause}")).into_owned()
     }
+}
+
+/// Returns `true` if nothing accepts connections at the address.
+fn is_refused(error: &reqwest::Error) -> bool {
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<std::io::Error>()
+            && error.kind() == std::io::ErrorKind::ConnectionRefused
+        {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 /// Shows the host only, no credentials.

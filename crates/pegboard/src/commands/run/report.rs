@@ -9,6 +9,8 @@ use pegboard::runtime::optree::{SessionNode, Totals};
 use pegboard::settings::agent::AgentSettings;
 use serde_json::{Value, json};
 
+use crate::cli::format::plural;
+
 /// Report on an agent run.
 pub(super) struct AgentRunReport<'r> {
     agent: &'r AgentSettings,
@@ -55,11 +57,11 @@ impl<'r> AgentRunReport<'r> {
         let totals = self.totals();
         let tokens_in = totals.tokens_in + totals.tokens_cache_read + totals.tokens_cache_write;
         let mut line = format!(
-            "{}  {}: {} turns, {} tools, {tokens_in} tokens in, {} out",
+            "{}  {}: {}, {}, {tokens_in} tokens in, {} out",
             if self.error().is_none() { "Done" } else { "Failed" },
             self.agent.name,
-            self.n_turns(),
-            totals.tools_run,
+            plural(u64::try_from(self.n_turns()).unwrap_or(u64::MAX), "turn"),
+            plural(totals.tools_run, "tool"),
             totals.tokens_out,
         );
         if totals.cost_usd > 0.0 {
