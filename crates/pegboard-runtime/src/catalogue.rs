@@ -29,7 +29,7 @@ use name_index::NameIndex;
 pub use list::{ListFormat, NameStyle, OutputSchemas};
 pub use resolve::{NameCorrections, NameScope, Resolved, ToolboxScope};
 
-mod build;
+pub(crate) mod build;
 mod instructions;
 mod labels;
 mod list;

@@ -20,6 +20,7 @@ use tokio::time::{self, Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::call::requests::ServerId;
+use crate::catalogue::build::n_permitted;
 use crate::catalogue::{ListFormat, NameStyle, ServerListing, ToolboxScope};
 use crate::drain::DrainCounter;
 use crate::event::ServerStart;
@@ -229,7 +230,7 @@ impl Toolboxes {
                     kind: server.provider.kind(),
                     state: shared.visible_state(&server.state.borrow(), scope),
                     process_info: server.provider.process_info(),
-                    n_tools: offer.tools.len(),
+                    n_tools: n_permitted(&offer.tools, &server.settings),
                     is_stale: offer.is_stale,
                     is_partial: offer.is_partial,
                     warnings: offer.warnings.clone(),

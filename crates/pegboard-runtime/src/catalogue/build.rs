@@ -194,6 +194,14 @@ impl UnnamedTools {
     }
 }
 
+/// Number of tools that the settings of their server permit.
+pub(crate) fn n_permitted(tools: &[Arc<ToolEntry>], settings: &ServerSettings) -> usize {
+    let names = || tools.iter().map(|tool| tool.name());
+    let filters = filters(settings);
+    let compiled = filters.each_ref().map(|filter| filter.compile(names()));
+    names().filter(|name| compiled.iter().all(|filter| filter.permits(name))).count()
+}
+
 /// Filters that a tool must pass to be listed.
 fn filters(settings: &ServerSettings) -> [ToolFilter; 2] {
     let allowed = settings.tools_allowed.as_ref().filter(|names| !names.is_empty());
