@@ -27,7 +27,7 @@ mod translate;
 mod variable_syntax;
 mod workbench;
 
-pub(crate) use client_file::sanitize_name;
+pub(crate) use client_file::{PEGBOARD_ITSELF, sanitize_name};
 pub(crate) use native::{root_names, toolbox_names};
 pub(crate) use single_entity::{agent_root, is_agent};
 

@@ -1,6 +1,7 @@
 //! Imports the servers of clients and other sources into a configuration file.
 
 use crate::config_file::{ConfigFile, ConfigFileError};
+use crate::dialect::PEGBOARD_ITSELF;
 use crate::inventory::InventoryItem;
 use crate::plaintext_keys::plaintext_keys;
 use crate::problem::ConfigProblem;
@@ -131,10 +132,12 @@ impl<'e> Import<'e> {
         targets
     }
 
-    /// Problems of the sources that do not belong to an entry.
+    /// Problems of the sources that do not belong to an entry, without the remark that an entry is Pegboard itself: it is
+    /// there after every takeover.
     pub fn remarks(&self) -> Vec<&ConfigProblem> {
         let of_parts: Vec<&ConfigProblem> = self.items.iter().flat_map(|item| &item.part.problems).collect();
         let all = self.sources.sources.iter().flat_map(|source| &source.inventory.problems);
-        all.filter(|problem| !of_parts.contains(problem)).collect()
+        let is_expected = |problem: &&ConfigProblem| problem.message.ends_with(PEGBOARD_ITSELF);
+        all.filter(|problem| !of_parts.contains(problem) && !is_expected(problem)).collect()
     }
 }

@@ -17,6 +17,8 @@ use crate::suggest;
 use crate::to_json::to_json;
 use crate::tree::{Node, Span, TreeEntry, Value};
 
+/// Reason to skip the entry of Pegboard, which `import --take-over` and `connect` write.
+pub(crate) const PEGBOARD_ITSELF: &str = "this is Pegboard itself";
 /// Keys that hold servers in the files of any client.
 const SERVER_SECTIONS: [&str; 6] =
     ["mcpServers", "servers", "context_servers", "mcp_servers", "mcp", "extensions"];
@@ -81,7 +83,7 @@ pub(super) fn translate(
         }
         let node = translator.server(part.value.clone(), &part.key_path);
         if is_pegboard(&part.name, &node) {
-            skipped.push(("this is Pegboard itself", part));
+            skipped.push((PEGBOARD_ITSELF, part));
             continue;
         }
         let service = (dialect == ConfigDialect::McpHub)
