@@ -40,6 +40,12 @@ pub trait Provider: Send + Sync + 'static {
     /// Makes the provider ready for use; does nothing if it is ready already.
     fn open(&self) -> BoxFuture<'_, Result<(), CallError>>;
 
+    /// Ends what runs and starts it again; completes when it is ready or has failed. Calls in flight fail. Returns
+    /// `false` if nothing runs that could be started again.
+    fn restart(&self) -> BoxFuture<'_, Result<bool, CallError>> {
+        ready(Ok(false)).boxed()
+    }
+
     /// Sends a request other than a tool call.
     fn request<'a>(
         &'a self,

@@ -25,7 +25,7 @@ use pegboard_runtime::wall_clock::WallClock;
 use pegboard_wire::http::server::{HttpServerOptions, check_host_and_origin};
 use pegboard_wire::server::ResponseMemory;
 
-pub use attached::{AttachedClient, AttachedClients, AttachedGuard, GatewayMode};
+pub use attached::{AttachedClient, AttachedClients, AttachedGuard, ClientCredential, GatewayMode};
 use calls::CallSubscribers;
 use named_callers::NamedCallers;
 pub use pending::{PendingChange, PendingChanges};
@@ -93,10 +93,14 @@ pub struct GatewayInfo {
     pub configuration: Vec<PathBuf>,
     /// Addresses that clients connect to.
     pub addresses: Vec<String>,
+    /// Credential that clients send to these addresses.
+    pub credential: ClientCredential,
     /// Changes of its configuration that wait for approval.
     pub pending: PendingChanges,
     /// The way in which it was started.
     pub mode: GatewayMode,
+    /// File with its own log, if there is one.
+    pub log: Option<PathBuf>,
     /// Clients over stdio that are attached to it.
     pub clients: AttachedClients,
 }
@@ -200,6 +204,7 @@ pub fn router(api: &Api, scope: ApiScope, options: &HttpServerOptions) -> Router
         .route("/servers", get(servers::list))
         .route("/servers/open", post(servers::open_all))
         .route("/servers/{toolbox}/{server}/open", post(servers::open))
+        .route("/servers/{toolbox}/{server}/restart", post(servers::restart))
         .route("/servers/{toolbox}/{server}/logs", get(logs::read))
         .route("/tools", get(tools::list))
         .route("/tool", get(tools::known).post(tools::find))

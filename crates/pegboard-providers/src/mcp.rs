@@ -315,6 +315,14 @@ impl Provider for McpServer {
         .boxed()
     }
 
+    fn restart(&self) -> BoxFuture<'_, Result<bool, CallError>> {
+        async move {
+            self.shared.spawn_supervisor();
+            self.shared.instances.restart().await.map(|()| true)
+        }
+        .boxed()
+    }
+
     fn request<'a>(
         &'a self,
         request: &'a ProviderRequest,

@@ -101,6 +101,17 @@ impl ApiClient {
             .hint("start one with `pegboard serve`"))
     }
 
+    /// Returns the status of the newest running gateway of this user that matches.
+    pub(crate) async fn status_where(globals: &Globals, is_wanted: impl Fn(&Value) -> bool) -> Option<Value> {
+        #[cfg(unix)]
+        if let Some(state) = paths::state_dir(globals.state.as_deref())
+            && let Some((_, status)) = socket::find_where(&paths::socket_dir(&state), is_wanted).await
+        {
+            return Some(status);
+        }
+        None
+    }
+
     /// Connects to the gateway of a process, with its socket in this directory.
     #[cfg(unix)]
     pub(crate) fn of_process(folder: &paths::PrivateDir, pid: u32) -> Self {

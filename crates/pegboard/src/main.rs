@@ -10,8 +10,8 @@ use pegboard::telemetry::{Telemetry, TelemetryOptions};
 use cli::{CliError, EXIT_CODES, Globals, OutputFormat, print};
 use commands::gateway_commands::GatewayCommand;
 use commands::{
-    add, agent_help, bench, completions, doctor, enable, export, import, init, man, openapi, restore, rm,
-    run, secret, serve, trust_files, validate, version,
+    add, agent_help, bench, complete, completions, connect, doctor, enable, export, import, init, man,
+    openapi, restore, rm, run, secret, serve, trust_files, validate, version,
 };
 
 mod api_client;
@@ -55,7 +55,7 @@ enum Command {
     /// Disable a server or a single tool
     Disable(enable::EnableArgs),
     /// Register Pegboard in a client's configuration
-    Connect(export::ConnectArgs),
+    Connect(connect::ConnectArgs),
     /// Print the entry that a client needs to use Pegboard, or write it to the client's file
     Export(export::ExportArgs),
     /// Restore a client's file to its state before Pegboard changed it
@@ -88,6 +88,9 @@ enum Command {
     Openapi(openapi::OpenapiArgs),
     /// Generate shell completions
     Completions(completions::CompletionsArgs),
+    /// Complete a command line; for the scripts of `completions`
+    #[command(hide = true)]
+    Complete(complete::CompleteArgs),
     /// Print a man page, or write all of them to a directory
     Man(man::ManArgs),
     /// Print instructions for a model that uses this command line
@@ -172,11 +175,13 @@ fn main() -> ExitCode {
         Command::Bench(bench) => {
             run_with_telemetry(globals, "error", async |telemetry| bench.run(globals, telemetry).await)
         }
-        Command::Connect(connect) => connect.run(globals),
+        Command::Connect(connect) => {
+            run_with_telemetry(globals, "error", async |_| connect.run(globals).await)
+        }
         Command::Disable(switch) => switch.run(globals, enable::SwitchState::Off),
         Command::Enable(switch) => switch.run(globals, enable::SwitchState::On),
-        Command::Export(export) => export.run(globals),
-        Command::Import(import) => import.run(globals),
+        Command::Export(export) => run_with_telemetry(globals, "error", async |_| export.run(globals).await),
+        Command::Import(import) => run_with_telemetry(globals, "error", async |_| import.run(globals).await),
         Command::Init(init) => init.run(globals),
         Command::Restore(restore) => restore.run(globals),
         Command::Rm(rm) => rm.run(globals),
@@ -185,6 +190,9 @@ fn main() -> ExitCode {
         Command::Untrust(untrust) => untrust.run(globals),
         Command::DemoServer { server } => Ok(server.run()),
         Command::Completions(completions) => completions.run(),
+        Command::Complete(complete) => {
+            run_with_telemetry(globals, "off", async |telemetry| complete.run(telemetry).await)
+        }
         // Problems are reported as findings.
         Command::Doctor(doctor) => {
             run_with_telemetry(globals, "off", async |telemetry| doctor.run(globals, telemetry).await)

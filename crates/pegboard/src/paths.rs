@@ -208,16 +208,17 @@ impl ConfigSelection {
     #[cfg(unix)]
     pub(crate) fn identity(&self) -> String {
         let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        let specs = self.specs.iter().map(|spec| match spec {
-            SourceSpec::File(path) | SourceSpec::Folder(path) => {
-                real(&self.folder.join(path)).display().to_string()
-            }
-            other => format!("{other:?}"),
+        // Files are known by their paths, however they were selected.
+        let specs = self.specs.iter().filter_map(|spec| match spec {
+            SourceSpec::File(_) => None,
+            SourceSpec::Folder(path) => Some(real(&self.folder.join(path)).display().to_string()),
+            other => Some(format!("{other:?}")),
         });
         let files = self.paths();
         // A command runs in the working directory.
         let folder = (self.names_server() || files.is_empty()).then(|| real(&self.folder));
-        let files: Vec<PathBuf> = files.iter().map(|file| real(file)).collect();
+        let mut files: Vec<PathBuf> = files.iter().map(|file| real(file)).collect();
+        files.dedup();
         let parts = (specs.collect::<Vec<_>>(), files, folder, &self.toolbox, &self.settings);
         hex(&Sha256::digest(format!("{parts:?}"))[..IDENTITY_BYTES])
     }

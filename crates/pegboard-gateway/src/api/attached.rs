@@ -1,5 +1,6 @@
 //! The way in which a gateway was started, and the clients over stdio that are attached to it.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -21,6 +22,25 @@ pub enum GatewayMode {
         /// Time without clients after which it exits; `None` for never.
         #[serde(skip_serializing_if = "Option::is_none")]
         idle_timeout_ms: Option<u64>,
+    },
+}
+
+/// Credential that HTTP clients send to a gateway.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", rename_all_fields = "camelCase", tag = "kind")]
+pub enum ClientCredential {
+    /// None is needed.
+    #[default]
+    None,
+    /// The token in a file.
+    TokenFile {
+        /// Path of the file.
+        path: PathBuf,
+    },
+    /// One of the tokens in these environment variables of the gateway.
+    Variables {
+        /// Names of the variables.
+        names: Vec<String>,
     },
 }
 

@@ -15,7 +15,7 @@ use super::state::{ApiState, SharedApiState};
 use super::stream::{duration_millis, json_response, unix_millis};
 
 /// All routes of the API.
-const PATHS: [&str; 28] = [
+const PATHS: [&str; 29] = [
     "GET /api/status",
     "GET /api/toolboxes",
     "POST /api/toolboxes/open",
@@ -24,6 +24,7 @@ const PATHS: [&str; 28] = [
     "GET /api/servers",
     "POST /api/servers/open",
     "POST /api/servers/{toolbox}/{server}/open",
+    "POST /api/servers/{toolbox}/{server}/restart",
     "GET /api/servers/{toolbox}/{server}/logs",
     "GET /api/tools",
     "GET /api/tool",
@@ -65,11 +66,13 @@ pub(super) async fn status(State(state): SharedApiState) -> Result<Response, Api
         "uptimeMs": duration_millis(uptime),
         "configuration": api.info.configuration,
         "addresses": api.info.addresses,
+        "credential": (state.scope == OwnerScope::All).then_some(&api.info.credential),
         "calls": {"inFlight": calls, "suspended": n_suspended(&state)},
         "callers": callers,
         "servers": server_counts(runtime.servers(&state.scope).into_iter().map(|server| server.state)),
         "tools": runtime.catalogue().tools().len(),
         "startedBy": (state.scope == OwnerScope::All).then_some(&api.info.mode),
+        "log": api.info.log.as_ref().filter(|_| state.scope == OwnerScope::All),
         "clients": (state.scope == OwnerScope::All).then(|| api.info.clients.list()),
         "pending": pending(&state),
     })))

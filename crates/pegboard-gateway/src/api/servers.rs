@@ -8,6 +8,7 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use parking_lot::Mutex;
 use pegboard_core::id::{ServerName, ToolboxName};
+use pegboard_core::owner::OwnerScope;
 use pegboard_core::provider::{ProcessInfo, ServerState, ToolKind};
 use pegboard_runtime::requests::ServerId;
 use pegboard_runtime::toolbox::ServerStatus;
@@ -76,6 +77,23 @@ pub(super) async fn open(
 ) -> Result<Response, ApiProblem> {
     let status = state.runtime()?.open_server(&state.scope, &toolbox, &server).await?;
     Ok(json_response(server_json(&status)))
+}
+
+/// `POST /api/servers/{toolbox}/{server}/restart`
+pub(super) async fn restart(
+    State(state): SharedApiState,
+    Path((toolbox, server)): Path<(String, String)>,
+) -> Result<Response, ApiProblem> {
+    if state.scope != OwnerScope::All {
+        let problem = ApiProblem::not_permitted("a restart ends the calls of other principals");
+        return Err(problem.hint("run `pegboard restart` as the user who runs the gateway"));
+    }
+    match state.runtime()?.restart_server(&state.scope, &toolbox, &server).await? {
+        Some(status) => Ok(json_response(server_json(&status))),
+        None => Err(ApiProblem::bad_request(format!(
+            "{toolbox}/{server} has no process or connection to restart"
+        ))),
+    }
 }
 
 /// Renders the status of a server.

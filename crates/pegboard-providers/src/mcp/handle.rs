@@ -39,6 +39,8 @@ pub(super) struct ServerHandle {
     process_info: Mutex<ProcessInfo>,
     /// Signals that a caller wants to use a resting server.
     demand: Notify,
+    /// Signals that the next attempt to start is made at once.
+    retry: Notify,
     /// Number of callers that wait for the start.
     n_waiters: AtomicUsize,
     /// Eras of the server.
@@ -139,6 +141,8 @@ pub(super) enum CloseReason {
     Idle,
     /// Only clients of the session era use the server, which is connected to in the stateless era.
     SessionEraWanted,
+    /// The operator restarts the server.
+    Restart,
 }
 
 /// One connection to a running server. Clones share it.
@@ -244,6 +248,7 @@ impl ServerHandle {
             phase: watch::Sender::new(ServerPhase::Idle),
             state: watch::Sender::new(ServerState::Idle),
             demand: Notify::new(),
+            retry: Notify::new(),
             n_waiters: AtomicUsize::new(0),
             stop: CancellationToken::new(),
             ended: CancellationToken::new(),
@@ -369,6 +374,47 @@ impl ServerHandle {
             }
             Ok(phase) => Err(self.unavailable_error(phase)),
             Err(_closed) => Err(self.unavailable_error(&ServerPhase::Stopped)),
+        }
+    }
+
+    /// Waits until the next attempt to start is due: at this time, or when the operator asks for it.
+    pub(super) async fn wait_for_attempt(&self, due: Instant) {
+        tokio::select! {
+            () = time::sleep_until(due) => {}
+            () = self.retry.notified() => {}
+        }
+    }
+
+    /// Asks for a new connection, without waiting for it. A server that rests is not started.
+    pub(super) fn request_restart(&self) {
+        match &*self.phase.borrow() {
+            ServerPhase::Ready(live) => live.request_close(CloseReason::Restart),
+            ServerPhase::Down(Outage { next_attempt: Some(_), .. }) => self.retry.notify_one(),
+            ServerPhase::Down(_)
+            | ServerPhase::Idle
+            | ServerPhase::Starting
+            | ServerPhase::NeedsLogin { .. }
+            | ServerPhase::Stopped => {}
+        }
+    }
+
+    /// Connects again; completes when the server is ready or has failed. One that is starting is not interrupted.
+    pub(super) async fn restart(&self) -> Result<(), CallError> {
+        let before = self.phase.borrow().clone();
+        self.request_restart();
+        match before {
+            ServerPhase::Ready(live) => self.next_connection(&live).await.map(drop),
+            ServerPhase::Down(outage) => {
+                let mut phases = self.phase.subscribe();
+                let has_tried = |phase: &ServerPhase| !matches!(phase, ServerPhase::Down(now) if now.since == outage.since);
+                let limit = self.settings.effective_first_start_timeout().max(self.settings.start_timeout);
+                let _ = time::timeout(limit, phases.wait_for(has_tried)).await;
+                self.ready().await.map(drop)
+            }
+            ServerPhase::Idle
+            | ServerPhase::Starting
+            | ServerPhase::NeedsLogin { .. }
+            | ServerPhase::Stopped => self.ready().await.map(drop),
         }
     }
 

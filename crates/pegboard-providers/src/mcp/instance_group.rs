@@ -373,6 +373,13 @@ impl InstanceGroup {
     }
 
     /// Shuts down every instance that the group has started, and waits for those that are ending.
+    /// Restarts the instances that are dedicated to sessions.
+    pub(super) fn restart_dedicated(&self) {
+        for handle in &self.table.lock().dedicated {
+            handle.request_restart();
+        }
+    }
+
     pub(super) async fn shut_down(&self) {
         let (handles, unused) = {
             let mut table = self.table.lock();

@@ -201,6 +201,17 @@ impl InstanceRouter {
     }
 
     /// Shuts down every instance but the one with the listing, and waits for those that are ending.
+    /// Restarts all instances that run; completes when the primary one is ready or has failed.
+    pub(super) async fn restart(&self) -> Result<(), CallError> {
+        let other = self.other.lock().clone();
+        if let Some(other) = other {
+            other.shared.handle.request_restart();
+            other.restart_dedicated();
+        }
+        self.primary.restart_dedicated();
+        self.primary_handle().restart().await
+    }
+
     pub(super) async fn shut_down(&self) {
         let other = self.other.lock().take();
         let other_ended = async {

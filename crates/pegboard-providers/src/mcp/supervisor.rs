@@ -198,9 +198,12 @@ impl ServerSupervisor {
                 Err(StartFailure::Failed(ServerFailure { why, fix: known.unwrap_or(fix), stderr }))
             }
             Err(_elapsed) => {
-                let seconds = start_timeout.as_secs();
-                self.log_event(&format!("did not start within {seconds} s"));
-                let why = format!("MCP server '{name}' initialization timed out after {seconds}s");
+                let limit = match start_timeout.as_secs() {
+                    0 => format!("{}ms", start_timeout.as_millis()),
+                    seconds => format!("{seconds}s"),
+                };
+                self.log_event(&format!("did not start within {limit}"));
+                let why = format!("MCP server '{name}' initialization timed out after {limit}");
                 let fix = match self.handle.settings.package_runner() {
                     Some(program) => stopped_runner_fix(program),
                     None => "Increase `startTimeout`, or check its log.".to_owned(),
@@ -299,6 +302,12 @@ impl ServerSupervisor {
                 self.log_event("started again for clients with sessions");
                 return Some(StartCause::Demand);
             }
+            CloseReason::Restart => {
+                self.handle.set_phase(ServerPhase::Starting);
+                self.close("it was restarted").await;
+                self.log_event("restarted by the operator");
+                return Some(StartCause::Demand);
+            }
             CloseReason::NeedsLogin { fix } => return Some(self.wait_for_login(fix).await),
             CloseReason::Lost { why } => (why, true),
             CloseReason::Unresponsive => ("it stopped responding".to_owned(), false),
@@ -349,7 +358,7 @@ impl ServerSupervisor {
         self.handle.set_phase(ServerPhase::Down(Outage { next_attempt: next, ..outage.clone() }));
         self.close(why).await;
         if let Some(next) = next {
-            time::sleep_until(next).await;
+            self.handle.wait_for_attempt(next).await;
         }
         self.handle.set_phase(ServerPhase::Down(outage));
     }

@@ -63,6 +63,33 @@ impl Runtime {
         server: &str,
     ) -> Result<ServerStatus, CallError> {
         let opened = self.find_server(toolbox, server)?.open().await;
+        self.status_after(scope, (toolbox, server), opened)
+    }
+
+    /// Restarts a server and returns its status once it is ready or has failed; `None` if it has nothing that could be
+    /// restarted.
+    pub async fn restart_server(
+        &self,
+        scope: &OwnerScope,
+        toolbox: &str,
+        server: &str,
+    ) -> Result<Option<ServerStatus>, CallError> {
+        let provider = self.find_server(toolbox, server)?.provider;
+        let restarted = match provider.restart().await {
+            Ok(false) => return Ok(None),
+            Ok(true) => Ok(()),
+            Err(error) => Err(error),
+        };
+        self.status_after(scope, (toolbox, server), restarted).map(Some)
+    }
+
+    /// Returns the status of a server, also if its start has failed.
+    fn status_after(
+        &self,
+        scope: &OwnerScope,
+        (toolbox, server): (&str, &str),
+        opened: Result<(), CallError>,
+    ) -> Result<ServerStatus, CallError> {
         self.0.refresh();
         let is_it =
             |status: &ServerStatus| status.toolbox.as_str() == toolbox && status.server.as_str() == server;

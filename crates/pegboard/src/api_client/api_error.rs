@@ -47,6 +47,17 @@ impl From<ApiError> for CliError {
 }
 
 impl CliError {
+    /// Creates the error of another process of this program.
+    pub(crate) fn from_code(code: &str, message: &str) -> Self {
+        let reason = match code {
+            "usage" => ExitReason::Usage,
+            "not_trusted" => ExitReason::Configuration,
+            "system" => ExitReason::Failed,
+            code => exit(code),
+        };
+        Self::new(reason, code, message)
+    }
+
     /// Converts an error event: `{"error": {…}}`.
     pub(crate) fn from_event(data: &RawJson) -> Self {
         data.read::<ApiErrorResponse>().unwrap_or_default().error.into()

@@ -8,6 +8,7 @@ use axum::body::Body;
 use axum::http::{Request, Response};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use serde_json::Value;
 use tokio::net::UnixStream;
 
 use super::{ApiBackend, ApiClient, ApiPath, gateway_gone};
@@ -53,19 +54,29 @@ impl GatewaySocket {
 /// Returns the newest gateway with a socket in this directory that serves the files `wanted`, or any gateway
 /// if there are none.
 pub(super) async fn find(folder: &PrivateDir, wanted: &[PathBuf]) -> Option<ApiClient> {
+    let wanted = canonical_paths(wanted.iter().map(PathBuf::as_path));
+    let found = find_where(folder, |status| {
+        let files = status["configuration"].as_array().into_iter().flatten();
+        wanted.is_empty() || canonical_paths(files.filter_map(|file| file.as_str()).map(Path::new)) == wanted
+    });
+    found.await.map(|(api, _)| api)
+}
+
+/// Returns the newest gateway with a socket in this directory and a matching status, and this status.
+pub(super) async fn find_where(
+    folder: &PrivateDir,
+    is_wanted: impl Fn(&Value) -> bool,
+) -> Option<(ApiClient, Value)> {
     if !folder.is_private() {
         return None;
     }
-    let wanted = canonical_paths(wanted.iter().map(PathBuf::as_path));
     for path in newest_sockets(folder.path()) {
         let api = ApiClient { backend: ApiBackend::Running(GatewaySocket(path)) };
         let status = ApiPath::new(&["status"]);
         // A gateway that does not answer is gone or stuck.
         let Ok(Ok(status)) = tokio::time::timeout(STATUS_TIMEOUT, api.get(&status)).await else { continue };
-        let files = status["configuration"].as_array().into_iter().flatten();
-        let files = canonical_paths(files.filter_map(|file| file.as_str()).map(Path::new));
-        if wanted.is_empty() || files == wanted {
-            return Some(api);
+        if is_wanted(&status) {
+            return Some((api, status));
         }
     }
     None

@@ -213,6 +213,11 @@ impl CliError {
         self.0.exit == ExitReason::Interrupted
     }
 
+    /// Returns `true` if no gateway is running.
+    pub(crate) fn is_not_running(&self) -> bool {
+        self.0.code == "not_running"
+    }
+
     /// Message in one line.
     pub(crate) fn message(&self) -> &str {
         &self.0.message
@@ -313,9 +318,9 @@ impl From<ConfigurationError> for CliError {
             error @ ConfigurationError::NoSuchServer { .. } => {
                 Self::not_found("unknown_server", error.to_string())
             }
-            error @ (ConfigurationError::UnknownSource { .. } | ConfigurationError::NoClientFile { .. }) => {
-                Self::not_found("not_found", error.to_string())
-            }
+            error @ (ConfigurationError::UnknownSource { .. }
+            | ConfigurationError::NoClientFile { .. }
+            | ConfigurationError::NotFound { .. }) => Self::not_found("not_found", error.to_string()),
             other => Self::configuration(other.to_string()),
         }
     }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::trace::drawing::TraceLayout;
 use super::{follow_call, trace};
-use crate::api_client::{ApiClient, ApiPath, ToolView, view};
+use crate::api_client::{ApiClient, ApiPath, ServerView, ToolView, view};
 use crate::cli::arguments::{self, RawArguments};
 use crate::cli::spinner::Spinner;
 use crate::cli::{CliError, ExitReason, Globals, OutputFormat, notice, print};
@@ -124,9 +124,32 @@ impl CallArgs {
 
 /// Fetches a tool with its schemas. Waits for the servers that the name may refer to.
 pub(super) async fn describe(api: &ApiClient, name: &str) -> Result<ToolView, CliError> {
-    let response = api.post(&ApiPath::new(&["tool"]), &RawJson::from(json!({"name": name}))).await?;
-    let start_wait_ms = response["startWaitMs"].as_u64().unwrap_or_default();
-    Ok(ToolView { start_wait_ms, ..view(&response, "tool")? })
+    let found = api.post(&ApiPath::new(&["tool"]), &RawJson::from(json!({"name": name}))).await;
+    match found {
+        Ok(response) => {
+            let start_wait_ms = response["startWaitMs"].as_u64().unwrap_or_default();
+            Ok(ToolView { start_wait_ms, ..view(&response, "tool")? })
+        }
+        Err(failure)
+            if failure.is_kind(ErrorKind::UnknownTool) || failure.is_kind(ErrorKind::UnknownServer) =>
+        {
+            Err(disabled(api, name).await.unwrap_or(failure))
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Error for the tool of a server that the configuration disables.
+async fn disabled(api: &ApiClient, tool: &str) -> Option<CliError> {
+    let servers: Vec<ServerView> = view(&api.get(&ApiPath::new(&["servers"])).await.ok()?, "servers").ok()?;
+    let is_of = |server: &&ServerView| {
+        let address = tool.strip_prefix(&format!("{}/", server.toolbox)).unwrap_or(tool);
+        server.is_disabled() && address.split_once('/').is_some_and(|(name, _)| name == server.server)
+    };
+    let server = servers.iter().find(is_of)?;
+    let failure =
+        CliError::from_kind(ErrorKind::ServerUnavailable, format!("{} is disabled", server.address()));
+    Some(failure.hint(format!("enable it with pegboard enable {}", server.server)))
 }
 
 /// Adds a general hint to an unknown tool without suggestions.

@@ -1,19 +1,14 @@
-//! Selection of clients' files, and how clients start Pegboard.
+//! Selection of clients' files.
 
-use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use pegboard::config::backups::Backups;
 use pegboard::config::clients::{KnownClient, Platform, clients, find_client, suggest_client};
-use pegboard::config::export::{SERVER_NAME, ServeTarget};
-use pegboard::config::{ConfigurationError, SourceSpec};
-use pegboard::secret::Secret;
 
+use super::client_connection::FileUsers;
 use crate::cli::{CliError, Globals};
-use crate::environment;
-use crate::paths::{self, absolute, working_dir};
-use crate::token_file::TokenFile;
+use crate::paths::{self, working_dir};
 
 /// Selects one of a client's files.
 #[derive(Args, Clone, Copy, Debug, Default)]
@@ -59,9 +54,10 @@ impl ClientScope {
         })
     }
 
-    /// Returns `true` if the selected file is that of a project, which users share.
-    pub(crate) fn is_shared(self, client: &KnownClient) -> Result<bool, CliError> {
-        Ok(client.project_paths(&working_dir()?).contains(&self.path(client)?))
+    /// Users of the selected file: that of a project is for all who have a copy of it.
+    pub(crate) fn users(self, client: &KnownClient) -> Result<FileUsers, CliError> {
+        let is_project_file = client.project_paths(&working_dir()?).contains(&self.path(client)?);
+        Ok(if is_project_file { FileUsers::Several } else { FileUsers::One })
     }
 
     /// All files of a client that match the selection.
@@ -88,87 +84,4 @@ pub(crate) fn backup_dir(globals: &Globals) -> Result<PathBuf, CliError> {
     let state = paths::state_dir(globals.state.as_deref())
         .ok_or_else(|| CliError::system("no state directory for backups").hint("set one with --state"))?;
     Ok(state.join("backups"))
-}
-
-/// Returns the way in which clients connect to Pegboard: a URL, or this program with the configuration file
-/// `file` or that of this command.
-pub(crate) fn serve_target(
-    globals: &Globals,
-    file: Option<&Path>,
-    url: Option<String>,
-) -> Result<ServeTarget, CliError> {
-    match url {
-        Some(url) => {
-            let token = is_own_gateway(&url).then(|| own_token(globals)).transpose()?.flatten();
-            Ok(ServeTarget::Url { url, token })
-        }
-        None => {
-            Ok(ServeTarget::Program { command: program_command()?, args: serve_arguments(globals, file)? })
-        }
-    }
-}
-
-/// Returns `true` if a URL is served on this machine, where gateways accept the token of their user.
-fn is_own_gateway(url: &str) -> bool {
-    let authority = url.split_once("://").map_or(url, |(_, rest)| rest);
-    let authority = authority.split(['/', '?']).next().unwrap_or_default();
-    let host = match authority.rsplit_once(':') {
-        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
-        _ => authority,
-    };
-    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
-}
-
-/// Token of this user's gateways.
-fn own_token(globals: &Globals) -> Result<Option<Secret>, CliError> {
-    let Some(state) = paths::state_dir(globals.state.as_deref()) else { return Ok(None) };
-    Ok(Some(Secret::new(TokenFile::open(&state)?.token().reveal())))
-}
-
-/// Command that starts this program: its name if it is first on `PATH`, or else its full path.
-fn program_command() -> Result<String, CliError> {
-    let program = std::env::current_exe()
-        .map_err(|error| CliError::system(format!("cannot determine the path of this program: {error}")))?;
-    let file = format!("{SERVER_NAME}{}", std::env::consts::EXE_SUFFIX);
-    let real = |path: &Path| path.canonicalize().ok();
-    let paths = environment::var_os("PATH").unwrap_or_default();
-    let first = std::env::split_paths(&paths).map(|folder| folder.join(&file)).find(|path| path.is_file());
-    let is_own = first.is_some_and(|first| real(&first).is_some() && real(&first) == real(&program));
-    Ok(if is_own { SERVER_NAME.to_owned() } else { program.display().to_string() })
-}
-
-/// Arguments with which a client starts this program, so that it serves the configuration of this command.
-fn serve_arguments(globals: &Globals, file: Option<&Path>) -> Result<Vec<String>, CliError> {
-    let mut arguments = vec!["serve".to_owned(), "--stdio".to_owned()];
-    let mut name = |source: String| arguments.extend(["--config".to_owned(), source]);
-    if let Some(file) = file {
-        name(absolute(file)?.display().to_string());
-    } else if globals.config.is_empty() {
-        // A client may start it in any directory.
-        if let Ok(path) = pegboard::config::find(&working_dir()?, &paths::env_var) {
-            name(absolute(&path)?.display().to_string());
-        }
-    } else {
-        for source in &globals.config {
-            name(absolute_source(source)?);
-        }
-    }
-    for setting in &globals.set {
-        arguments.extend(["--set".to_owned(), setting.clone()]);
-    }
-    Ok(arguments)
-}
-
-/// Returns a source in a form that is valid in every directory.
-fn absolute_source(source: &Path) -> Result<String, CliError> {
-    match paths::source_spec(source, &working_dir()?)? {
-        SourceSpec::File(path) if !path.exists() => {
-            Err(CliError::from(ConfigurationError::NotFound { path }))
-        }
-        SourceSpec::File(path) | SourceSpec::Folder(path) => Ok(absolute(&path)?.display().to_string()),
-        SourceSpec::Client { .. } | SourceSpec::Url(_) | SourceSpec::Document(_) | SourceSpec::Command(_) => {
-            Ok(source.display().to_string())
-        }
-    }
 }

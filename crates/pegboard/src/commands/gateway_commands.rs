@@ -27,7 +27,7 @@ pub(crate) enum GatewayCommand {
     Reload(reload::ReloadArgs),
     /// Stop the running gateway
     Stop(stop::StopArgs),
-    /// Restart the running gateway with the configuration as it is now
+    /// Restart the running gateway with the configuration as it is now, or one of its servers
     Restart(stop::RestartArgs),
     /// List toolboxes, servers and tools with their state
     Ls(ls::LsArgs),
@@ -66,9 +66,8 @@ impl GatewayCommand {
             }
             Self::Logs(logs) => {
                 logs::LogsArgs::check(globals)?;
-                logs.map_result(
-                    runner.run(GatewayNeed::Running, async |api| logs.run(globals, api).await).await,
-                )
+                let done = runner.run(GatewayNeed::Running, async |api| logs.run(globals, api).await).await;
+                logs.map_result(done.or_else(|failure| logs.print_last(globals, failure)))
             }
             Self::Output(output) => {
                 runner.run(GatewayNeed::Records, async |api| output.run(globals, api).await).await

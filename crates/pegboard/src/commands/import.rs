@@ -9,7 +9,8 @@ use pegboard::config::import::{Import, ImportSource, ImportSources, TakeoverScop
 use pegboard::config::trust::{ActionTarget, FileAction};
 use pegboard::config::{ConfigFile, SpecContext};
 
-use super::client_file::{open_backups, serve_target};
+use super::client_connection::{ConnectionOptions, FileUsers};
+use super::client_file::open_backups;
 use super::config_file::{EditTarget, editable_path, is_users_file, same_file};
 use super::init;
 use super::stored_keys::StoredKeys;
@@ -40,9 +41,8 @@ pub(crate) struct ImportArgs {
     /// with variables that are not set
     #[arg(long, requires = "take_over")]
     force: bool,
-    /// With --take-over: connect clients to this URL instead of starting a program
-    #[arg(long, value_name = "URL", num_args = 0..=1, default_missing_value = super::export::DEFAULT_URL, requires = "take_over")]
-    http: Option<String>,
+    #[command(flatten)]
+    connection: ConnectionOptions,
     #[command(flatten)]
     stored_keys: StoredKeys,
     #[command(flatten)]
@@ -50,11 +50,15 @@ pub(crate) struct ImportArgs {
 }
 
 impl ImportArgs {
-    pub(crate) fn run(self, globals: &Globals) -> Result<ExitCode, CliError> {
+    pub(crate) async fn run(self, globals: &Globals) -> Result<ExitCode, CliError> {
+        if !self.take_over && !self.connection.is_program() {
+            return Err(CliError::usage("--http applies only with --take-over"));
+        }
         let (mut import, left_out) = self.plan(globals)?;
         self.stored_keys.apply(globals, &mut import.file, self.target.dry_run)?;
         let taken = if self.take_over {
-            let target = serve_target(globals, Some(&import.file.path), self.http)?;
+            let file = Some(import.file.path.as_path());
+            let target = self.connection.target(globals, file, None, FileUsers::One).await?;
             let scope = if self.force { TakeoverScope::All } else { TakeoverScope::Usable };
             import.take_over(&working_dir()?, &target, scope)?
         } else {

@@ -1,6 +1,7 @@
 //! `pegboard logs`: logs of servers.
 
 use std::collections::HashSet;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
@@ -8,10 +9,18 @@ use pegboard::config::did_you_mean;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
+#[cfg(unix)]
+use super::serve::{last_logs::LastLogs, log_file::LogFile};
 use crate::api_client::{ApiClient, ApiEvents, ApiPath, ServerView, view};
 use crate::cli::format::{DIM, PLAIN};
+#[cfg(unix)]
+use crate::cli::format::{ago, now_millis};
 use crate::cli::{CliError, ExitReason, Globals, OutputFormat, notice, print};
+#[cfg(unix)]
+use crate::paths::{self, ConfigSelection};
 
+/// Name of the gateway in the name column.
+const GATEWAY: &str = "gateway";
 /// Capacity of the print queue.
 const MAX_QUEUED: usize = 1_000;
 
@@ -19,7 +28,8 @@ const MAX_QUEUED: usize = 1_000;
 #[derive(Args)]
 #[command(
     after_help = "A server's log is what its program writes to standard error, and the log messages that it sends. \
-    Lines that start with \"pegboard:\" are state changes."
+    Lines that start with \"pegboard:\" are state changes, and those of \"gateway\" are what a gateway in the background \
+    prints. If no gateway runs, the logs of the last one are shown."
 )]
 pub(crate) struct LogsArgs {
     /// Server: toolbox/server, or just its name if that is unambiguous; all servers by default
@@ -52,23 +62,24 @@ impl LogsArgs {
     /// Rejects options that do not apply.
     pub(crate) fn check(globals: &Globals) -> Result<(), CliError> {
         if globals.no_daemon {
-            return Err(CliError::usage(
-                "--no-daemon cannot be used with logs: only a running gateway has them",
-            ));
+            return Err(CliError::usage("--no-daemon cannot be used with logs: they are those of a gateway"));
         }
         Ok(())
     }
 
     pub(crate) async fn run(&self, globals: &Globals, api: &ApiClient) -> Result<ExitCode, CliError> {
         let response = api.get(&ApiPath::new(&["servers"])).await?;
+        let own_log = api.get(&ApiPath::new(&["status"])).await?["log"].as_str().map(PathBuf::from);
+        let own_log = own_log.filter(|_| self.server.is_none());
         let servers: Vec<ServerView> = view(&response, "servers")?;
         let mut servers = SelectedServers::new(match &self.server {
             None => servers,
-            Some(name) => vec![find(&servers, name)?],
+            Some(name) => vec![find_server(&servers, name)?],
         });
         // Subscribe before reading history, so that no line is missed in between.
         let following = if self.follow { Some(servers.follow(api).await?) } else { None };
-        let lines = servers.history(api, self.lines).await?;
+        let mut lines = servers.history(api, self.lines).await?;
+        lines.splice(0..0, own_log.iter().flat_map(|path| gateway_lines(path, self.lines)));
         let is_empty = lines.is_empty();
         let format = globals.format_or(OutputFormat::Text);
         match (format, following) {
@@ -77,6 +88,7 @@ impl LogsArgs {
                 print::document(format, &json!({"lines": lines}), String::new);
             }
             (_, following) => {
+                servers.width = servers.width_with(&lines);
                 for line in &lines {
                     line.print(format, servers.width);
                 }
@@ -89,6 +101,61 @@ impl LogsArgs {
             notice(globals, "No log lines yet: servers start on first use");
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Prints the logs of the last gateway of the configuration. Returns the failure if there are none.
+    #[cfg(unix)]
+    pub(crate) fn print_last(&self, globals: &Globals, failure: CliError) -> Result<ExitCode, CliError> {
+        let state = paths::state_dir(globals.state.as_deref());
+        let Some(state) = state.filter(|_| !self.follow && failure.is_not_running()) else {
+            return Err(failure);
+        };
+        let identity = ConfigSelection::without_probing(globals)?.identity();
+        let own = LogFile::new(&state, &identity);
+        let saved = LastLogs::new(&state, &identity).read();
+        let saved_at = saved.as_ref().map(|saved| saved.saved_at);
+        let is_all = self.server.is_none();
+        let mut lines = if is_all { gateway_lines(own.path(), self.lines) } else { Vec::new() };
+        if saved.is_none() && lines.is_empty() {
+            return Err(failure);
+        }
+        let records = saved.map(|saved| saved.lines).unwrap_or_default();
+        let mut servers: Vec<ServerView> = Vec::new();
+        for record in &records {
+            let server: ServerView = view(&json!({"server": record}), "server")?;
+            if servers.iter().all(|known| known.address() != server.address()) {
+                servers.push(server);
+            }
+        }
+        if let Some(name) = &self.server {
+            servers = vec![find_server(&servers, name)?];
+        }
+        let mut servers = SelectedServers::new(servers);
+        for server in servers.list.clone() {
+            let is_own =
+                |record: &&Value| record["toolbox"] == server.toolbox && record["server"] == server.server;
+            let own: Vec<&Value> = records.iter().filter(is_own).collect();
+            let last = own[own.len().saturating_sub(self.lines)..].iter();
+            lines.extend(last.filter_map(|record| servers.line(&server, (*record).clone())));
+        }
+        lines.sort_by_key(|line| line.record["at"].as_u64());
+        let format = globals.format_or(OutputFormat::Text);
+        if matches!(format, OutputFormat::Json | OutputFormat::Yaml) {
+            let lines: Vec<Value> = lines.into_iter().map(|line| line.record).collect();
+            print::document(format, &json!({"lines": lines}), String::new);
+        } else {
+            let width = servers.width_with(&lines);
+            lines.iter().for_each(|line| line.print(format, width));
+        }
+        let age = saved_at.map(|at| format!(", saved {}", ago(now_millis(), at))).unwrap_or_default();
+        notice(globals, &format!("No gateway is running: these are the last lines of the previous one{age}"));
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Nothing is kept of the last gateway on this platform.
+    #[cfg(not(unix))]
+    pub(crate) fn print_last(&self, _globals: &Globals, failure: CliError) -> Result<ExitCode, CliError> {
+        Err(failure)
     }
 
     /// Maps the result: interrupting `--follow` is not an error.
@@ -108,6 +175,13 @@ impl SelectedServers {
             servers.width = names.max().unwrap_or_default();
         }
         servers
+    }
+
+    /// Width of the name column for these lines.
+    fn width_with(&self, lines: &[PrintedLogLine]) -> usize {
+        let has_gateway = lines.iter().any(|line| line.name == GATEWAY);
+        let names = self.list.iter().map(|server| self.name(server).len());
+        if has_gateway { names.chain([GATEWAY.len()]).max().unwrap_or_default() } else { self.width }
     }
 
     /// Display name of a server: with its toolbox, if the name is ambiguous.
@@ -217,12 +291,28 @@ impl PrintedLogLine {
     }
 }
 
+/// Reads the last lines of a gateway's own log.
+#[cfg(unix)]
+fn gateway_lines(path: &Path, n_most: usize) -> Vec<PrintedLogLine> {
+    let line = |text: String| {
+        let record = json!({"stream": GATEWAY, "text": text});
+        PrintedLogLine { name: GATEWAY.to_owned(), record }
+    };
+    LogFile::at(path).tail(n_most).into_iter().map(line).collect()
+}
+
+/// A gateway has no log of its own on this platform.
+#[cfg(not(unix))]
+fn gateway_lines(_path: &Path, _n_most: usize) -> Vec<PrintedLogLine> {
+    Vec::new()
+}
+
 fn log_path(server: &ServerView) -> ApiPath {
     ApiPath::new(&["servers", &server.toolbox, &server.server, "logs"])
 }
 
 /// Finds a server by name or address.
-fn find(servers: &[ServerView], name: &str) -> Result<ServerView, CliError> {
+pub(super) fn find_server(servers: &[ServerView], name: &str) -> Result<ServerView, CliError> {
     let meant: Vec<&ServerView> =
         servers.iter().filter(|server| server.server == name || server.address() == name).collect();
     match meant.as_slice() {
@@ -251,7 +341,7 @@ mod tests {
             {"toolbox": "dev", "server": "github"}, {"toolbox": "ops", "server": "github"}, {"toolbox": "ops", "server": "jira"},
         ]});
         let servers: Vec<ServerView> = view(&response, "servers").unwrap();
-        let found = |name: &str| match find(&servers, name) {
+        let found = |name: &str| match find_server(&servers, name) {
             Ok(server) => server.address(),
             Err(failure) => failure.text(),
         };

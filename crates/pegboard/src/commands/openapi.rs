@@ -30,6 +30,12 @@ pub(crate) struct OpenapiArgs {
 
 impl OpenapiArgs {
     pub(crate) async fn run(self, globals: &Globals) -> Result<ExitCode, CliError> {
+        if !self.spec.contains("://") && !Path::new(&self.spec).exists() {
+            return Err(CliError::not_found("not_found", format!("no such file: {}", self.spec)));
+        }
+        let is_url = self.spec.contains("://");
+        let failed =
+            |error: String| if is_url { CliError::system(error) } else { CliError::configuration(error) };
         let references = if self.references_anywhere { References::Anywhere } else { References::Near };
         let settings = OpenApiSettings {
             spec: self.spec,
@@ -37,7 +43,7 @@ impl OpenapiArgs {
             references,
             ..OpenApiSettings::default()
         };
-        let import = import(&settings, Path::new("")).await.map_err(CliError::system)?;
+        let import = import(&settings, Path::new("")).await.map_err(failed)?;
         print::document(globals.format_or(OutputFormat::Text), &as_json(&import), || as_table(&import));
         Ok(ExitCode::SUCCESS)
     }

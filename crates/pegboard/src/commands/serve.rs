@@ -36,6 +36,7 @@ use activity::Activity;
 use approval::{ReloadRequests, TerminalAnswers};
 #[cfg(unix)]
 use claim::GatewayClaim;
+use claim_error::ClaimError;
 use control::{ControlRequests, ServeEnd};
 #[cfg(not(unix))]
 use no_claim::UnsharedClaim as GatewayClaim;
@@ -56,11 +57,14 @@ mod attachment;
 pub(crate) mod background;
 #[cfg(unix)]
 mod claim;
+mod claim_error;
 mod control;
 #[cfg(unix)]
 mod gateway_lock;
 #[cfg(unix)]
-mod log_file;
+pub(crate) mod last_logs;
+#[cfg(unix)]
+pub(crate) mod log_file;
 #[cfg(not(unix))]
 mod no_claim;
 #[cfg(unix)]
@@ -137,7 +141,12 @@ impl ServeArgs {
         let (telemetry, settings) = (&configuration.get().telemetry, &configuration.get().settings);
         let options = TelemetryOptions::from_settings(telemetry, settings, DEFAULT_LOG_FILTER);
         run_with_telemetry_options(globals, options, async |telemetry| {
-            let mut claim = GatewayClaim::take(&self, globals, &selection, configuration.get()).await?;
+            let taken = GatewayClaim::take(&self, globals, &selection, configuration.get()).await;
+            let mut claim = match taken {
+                Ok(claim) => claim,
+                Err(ClaimError::InUse(gateway)) => return gateway.offer(globals),
+                Err(ClaimError::Failed(failure)) => return Err(failure),
+            };
             loop {
                 let loaded = (configuration, watcher);
                 match Box::pin(self.serve(globals, telemetry, &mut claim, loaded)).await? {
@@ -181,8 +190,10 @@ impl ServeArgs {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             configuration: watcher.selection().paths(),
             addresses: address.iter().map(|address| format!("http://{address}/mcp")).collect(),
+            credential: http.as_ref().map(|http| http.access.credential()).unwrap_or_default(),
             pending: watcher.pending().clone(),
             mode: claim.mode(),
+            log: claim.log(),
             clients: claim.list(),
         });
         let routes = reload_route.merge(control_routes).merge(claim.route(&app.gateway));
@@ -212,6 +223,7 @@ impl ServeArgs {
             () = claim.idle(&app.runtime) => stop,
             end = control.next() => Ok(end),
         };
+        claim.save_logs(&app.runtime);
         if !matches!(end, Ok(ServeEnd::Restart)) {
             claim.release();
         }

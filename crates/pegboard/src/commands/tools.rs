@@ -4,10 +4,12 @@ use std::fmt::Write;
 use std::process::ExitCode;
 
 use clap::Args;
+use pegboard::config::did_you_mean;
+use pegboard::error::ErrorKind;
 use serde_json::Value;
 
 use super::server_starts::start_servers;
-use crate::api_client::{ApiClient, ApiPath, ServerView, ToolView, view};
+use crate::api_client::{ApiClient, ApiPath, ServerView, ToolView, ToolboxView, view};
 use crate::cli::format::{BOLD, DIM, PLAIN, one_line};
 use crate::cli::{CliError, Globals, OutputFormat, notice, print};
 
@@ -48,6 +50,9 @@ impl ToolsArgs {
         let started = Box::pin(start_servers(globals, api, is_wanted)).await?;
         let found = api.get(&address).await?;
         let tools: Vec<ToolView> = view(&found, "tools")?;
+        if let Some(toolbox) = self.toolbox.as_deref().filter(|_| tools.is_empty()) {
+            require_toolbox(api, toolbox).await?;
+        }
         let format = globals.data_format();
         match format {
             OutputFormat::Ndjson => print::list(format, &found["tools"]),
@@ -65,6 +70,18 @@ impl ToolsArgs {
         }
         started.finish()
     }
+}
+
+/// Fails if there is no such toolbox.
+async fn require_toolbox(api: &ApiClient, name: &str) -> Result<(), CliError> {
+    let toolboxes: Vec<ToolboxView> = view(&api.get(&ApiPath::new(&["toolboxes"])).await?, "toolboxes")?;
+    if toolboxes.iter().any(|toolbox| toolbox.name == name) {
+        return Ok(());
+    }
+    let names = || toolboxes.iter().map(|toolbox| toolbox.name.as_str());
+    let hint = did_you_mean(name, names())
+        .unwrap_or_else(|| format!("expected one of {}", names().collect::<Vec<_>>().join(", ")));
+    Err(CliError::from_kind(ErrorKind::UnknownToolbox, format!("no toolbox '{name}'")).hint(hint))
 }
 
 /// Renders tools under their servers, in the order of the search results.

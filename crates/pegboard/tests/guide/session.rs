@@ -40,6 +40,8 @@ pub(crate) fn follow(page: &Page) -> Vec<Seen> {
     let printed = run(&script, folder.path());
     // Shorten the home directory to `/home/me`.
     let printed = printed.replace(&folder.path().display().to_string(), "");
+    let programs = Path::new(env!("CARGO_BIN_EXE_pegboard")).parent().expect("it is in a folder");
+    let printed = printed.replace(&programs.display().to_string(), "/usr/local/bin");
     let mut parts = printed.split(MARK);
     let mut seen = Vec::new();
     while let (Some(printed), Some(code)) = (parts.next(), parts.next()) {

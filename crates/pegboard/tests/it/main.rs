@@ -7,6 +7,8 @@ mod bench;
 mod demo;
 mod doctor;
 mod embedding;
+#[cfg(unix)]
+mod exit_codes;
 mod files;
 mod run;
 mod sampling;

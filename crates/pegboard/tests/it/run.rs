@@ -289,8 +289,8 @@ async fn invalid_requests_have_an_error_code() {
     error[usage]: missing prompt
       help: pass it after the agent, or pipe it in
 
-    ["terse", "Hello", "--config", "gone.yaml"]: 3
-    error[config_invalid]: gone.yaml: no such file. Check the path, or create it: {"mcpServers": {"files": {"command": "my-server"}}}
+    ["terse", "Hello", "--config", "gone.yaml"]: 4
+    error[not_found]: gone.yaml: no such file. Check the path, or create it: {"mcpServers": {"files": {"command": "my-server"}}}
     "#);
     let ran = stage.run(&["terse", "Hello", "--model", "small"]).await;
     assert!(ran.code == Some(2) && ran.said.contains("expected PROVIDER/model"), "{}", ran.said);

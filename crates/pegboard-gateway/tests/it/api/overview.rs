@@ -20,7 +20,7 @@ async fn status_reports_identity_and_load() {
     let (status, mut status_body) = server.get("/status").await;
     assert_eq!((status, status_body["pid"].take()), (200, json!(std::process::id())));
     assert!(status_body["startedAt"].take().as_u64().unwrap() > 0 && status_body["uptimeMs"].take().is_f64());
-    insta::assert_snapshot!(status_body, @r#"{"version":"1.2.3","pid":null,"startedAt":null,"uptimeMs":null,"configuration":["/etc/pegboard.yaml"],"addresses":["http://127.0.0.1:7332/mcp"],"calls":{"inFlight":0,"suspended":0},"callers":0,"servers":{"total":4,"ready":2,"starting":0,"idle":2,"failed":0},"tools":8,"startedBy":{"mode":"foreground"},"clients":[],"pending":[]}"#);
+    insta::assert_snapshot!(status_body, @r#"{"version":"1.2.3","pid":null,"startedAt":null,"uptimeMs":null,"configuration":["/etc/pegboard.yaml"],"addresses":["http://127.0.0.1:7332/mcp"],"credential":{"kind":"none"},"calls":{"inFlight":0,"suspended":0},"callers":0,"servers":{"total":4,"ready":2,"starting":0,"idle":2,"failed":0},"tools":8,"startedBy":{"mode":"foreground"},"log":null,"clients":[],"pending":[]}"#);
 }
 
 #[tokio::test]

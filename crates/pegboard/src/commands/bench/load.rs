@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use axum::http::HeaderValue;
 use axum::http::header::AUTHORIZATION;
-use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, join_all, ready};
+use futures_util::future::join_all;
 use parking_lot::Mutex;
 use pegboard::call::ValidCall;
 use pegboard::duration::HumanDuration;
@@ -18,7 +17,6 @@ use pegboard::providers::mcp::{Backend, Connector, HandshakeOptions};
 use pegboard::runtime::Runtime;
 use pegboard::wire::client::{ClientOptions, McpClient};
 use pegboard::wire::http::client::{HttpOptions, connect};
-use pegboard::wire::{Id, InboundHandler, InboundRequest, Notification, RpcError};
 use pegboard_core::server_log::ServerLog;
 use pegboard_core::settings::messages::MessageLimits;
 use serde_json::json;
@@ -27,6 +25,7 @@ use tokio::time::{self, Instant};
 
 use super::report::{CallBatch, Comparison};
 use crate::cli::CliError;
+use crate::commands::rejecting_receiver::RejectingReceiver;
 
 /// Time after which a batch starts no more calls, so that both sides meet the same conditions.
 const BATCH_TIME: Duration = Duration::from_millis(100);
@@ -272,15 +271,4 @@ fn processor_time() -> Option<Duration> {
 #[cfg(not(unix))]
 fn processor_time() -> Option<Duration> {
     None
-}
-
-/// A client that answers no requests of servers.
-struct RejectingReceiver;
-
-impl InboundHandler for RejectingReceiver {
-    fn request(&self, inbound: InboundRequest) -> BoxFuture<'static, Result<RawJson, RpcError>> {
-        ready(Err(RpcError::method_not_found(&inbound.request.method))).boxed()
-    }
-
-    fn notification(&self, _notification: Notification, _related_request: Option<Id>) {}
 }

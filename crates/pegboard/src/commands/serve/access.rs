@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use pegboard::gateway::access::{self, AccessToken, TokenlessAccess};
+use pegboard::gateway::api::ClientCredential;
 use pegboard::owner::Owner;
 use pegboard::settings::gateway::GatewaySettings;
 use pegboard::wire::http::server::{HttpApplication, HttpServerOptions, can_identify_users};
@@ -91,6 +92,17 @@ impl AdmittedClients {
             Self::Everyone => (Vec::new(), TokenlessAccess::Everyone(application(None)?)),
         };
         Ok(access::restrict(tokens, tokenless, options))
+    }
+
+    /// Credential that clients send.
+    pub(crate) fn credential(&self) -> ClientCredential {
+        match self {
+            Self::Principals(tokens) => {
+                ClientCredential::Variables { names: tokens.keys().cloned().collect() }
+            }
+            Self::Token(file) => ClientCredential::TokenFile { path: file.path().to_owned() },
+            Self::OwnUser(_) | Self::Everyone => ClientCredential::None,
+        }
     }
 
     /// Path of the file with the token of this user.

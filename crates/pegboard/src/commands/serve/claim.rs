@@ -1,5 +1,6 @@
 //! The claim of a gateway to its configuration: clients over stdio share the gateway that has it.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use axum::Router;
@@ -15,7 +16,9 @@ use tokio::time::{self, Instant};
 use super::ServeArgs;
 use super::activity::Activity;
 use super::attached::PassedClients;
+use super::claim_error::{ClaimError, RunningGateway};
 use super::gateway_lock::{GatewayLock, LockAttempt, remove_stale_locks};
+use super::last_logs::LastLogs;
 use super::log_file::LogFile;
 use crate::api_client::{ApiClient, ApiPath};
 use crate::cli::{CliError, ExitReason, Globals};
@@ -25,7 +28,7 @@ use crate::paths::{self, ConfigSelection, PrivateDir};
 const HANDOVER_TIMEOUT: Duration = Duration::from_secs(20);
 /// Interval between attempts to take the lock.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
-/// Interval between checks of the size of the log.
+/// Interval between checks of the size of the log, and between saves of those of the servers.
 const LOG_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Claim of a gateway to its configuration. Dropping it gives the configuration up.
@@ -35,6 +38,8 @@ pub(super) struct GatewayClaim {
     lock: Option<GatewayLock>,
     mode: GatewayMode,
     log: Option<LogFile>,
+    /// Logs of its servers; `None` without a configuration or a state directory.
+    server_logs: Option<LastLogs>,
     activity: Activity,
     list: AttachedClients,
     clients: Option<PassedClients>,
@@ -48,7 +53,7 @@ impl GatewayClaim {
         globals: &Globals,
         selection: &ConfigSelection,
         configuration: &Configuration,
-    ) -> Result<Self, CliError> {
+    ) -> Result<Self, ClaimError> {
         let state = paths::state_dir(globals.state.as_deref());
         let is_empty = configuration.sources.is_empty() && configuration.toolboxes.is_empty();
         let is_shared = !serve.stdio && !globals.no_daemon && !is_empty;
@@ -59,10 +64,13 @@ impl GatewayClaim {
             lock: None,
             mode,
             log: None,
+            server_logs: None,
             activity: Activity::default(),
             list: AttachedClients::default(),
             clients: None,
         };
+        claim.server_logs =
+            state.as_deref().filter(|_| !is_empty).map(|state| LastLogs::new(state, &claim.identity));
         let Some(state) = state.filter(|_| is_shared) else { return Ok(claim) };
         let folder = paths::socket_dir(&state);
         let system =
@@ -79,6 +87,7 @@ impl GatewayClaim {
             claim.log = Some(LogFile::new(&state, &claim.identity));
         } else {
             claim.lock = Some(wait_for_lock(&folder, &claim.identity, selection).await?);
+            LogFile::new(&state, &claim.identity).end();
         }
         remove_stale_locks(folder.path());
         Ok(claim)
@@ -92,6 +101,18 @@ impl GatewayClaim {
     /// Clients over stdio.
     pub(super) fn list(&self) -> AttachedClients {
         self.list.clone()
+    }
+
+    /// File with the gateway's own log.
+    pub(super) fn log(&self) -> Option<PathBuf> {
+        self.log.as_ref().map(|log| log.path().to_owned())
+    }
+
+    /// Saves the logs of the servers, to be read when no gateway runs.
+    pub(super) fn save_logs(&self, runtime: &Runtime) {
+        if let Some(logs) = &self.server_logs {
+            logs.save(runtime);
+        }
     }
 
     /// Use of the gateway by clients and commands.
@@ -118,7 +139,8 @@ impl GatewayClaim {
         }
     }
 
-    /// Completes when a gateway in the background has been idle for long enough. Keeps its log small.
+    /// Completes when a gateway in the background has been idle for long enough. Keeps its log small, and saves those of
+    /// its servers.
     pub(super) async fn idle(&self, runtime: &Runtime) {
         let timeout = match self.mode {
             GatewayMode::Background { idle_timeout_ms, .. } => idle_timeout_ms.map(Duration::from_millis),
@@ -131,10 +153,12 @@ impl GatewayClaim {
             }
         };
         let rotating = async {
-            let Some(log) = &self.log else { return std::future::pending().await };
             loop {
-                log.rotate();
+                if let Some(log) = &self.log {
+                    log.rotate();
+                }
                 time::sleep(LOG_INTERVAL).await;
+                self.save_logs(runtime);
             }
         };
         tokio::select! {
@@ -161,7 +185,7 @@ async fn wait_for_lock(
     folder: &PrivateDir,
     identity: &str,
     selection: &ConfigSelection,
-) -> Result<GatewayLock, CliError> {
+) -> Result<GatewayLock, ClaimError> {
     let end = Instant::now() + HANDOVER_TIMEOUT;
     let mut stopped = None;
     loop {
@@ -181,7 +205,8 @@ async fn wait_for_lock(
         if Instant::now() >= end {
             let message = format!("another gateway of {} does not answer", selection.files());
             return Err(CliError::new(ExitReason::Unavailable, "not_running", message)
-                .hint("end its process, or use --no-daemon"));
+                .hint("end its process, or use --no-daemon")
+                .into());
         }
         time::sleep(RETRY_INTERVAL).await;
     }
@@ -191,17 +216,17 @@ async fn stop_in_background(
     gateway: &ApiClient,
     status: &Value,
     selection: &ConfigSelection,
-) -> Result<(), CliError> {
+) -> Result<(), ClaimError> {
     let pid = &status["pid"];
     if status["startedBy"]["mode"] == "background" {
         write_stderr(&format!("Replacing  the gateway in the background (pid {pid}); its clients reconnect"));
-        return gateway.post(&ApiPath::new(&["stop"]), &json!({}).into()).await.map(|_| ());
+        gateway.post(&ApiPath::new(&["stop"]), &json!({}).into()).await?;
+        return Ok(());
     }
     let addresses = status["addresses"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    let addresses: Vec<&str> = addresses.collect();
-    let message =
-        format!("a gateway (pid {pid}) already serves {} at {}", selection.files(), addresses.join(", "));
-    Err(CliError::new(ExitReason::Usage, "already_running", message).hint(
-        "connect clients to that address, end it with `pegboard stop`, or start another with --no-daemon",
-    ))
+    Err(ClaimError::InUse(RunningGateway {
+        pid: pid.as_u64().unwrap_or_default(),
+        files: selection.files(),
+        addresses: addresses.map(str::to_owned).collect(),
+    }))
 }

@@ -22,6 +22,11 @@ impl LogFile {
         Self(state.join(FOLDER).join(format!("{identity}.log")))
     }
 
+    /// Log with this path.
+    pub(crate) fn at(path: &Path) -> Self {
+        Self(path.to_owned())
+    }
+
     /// Path of the file.
     pub(crate) fn path(&self) -> &Path {
         &self.0
@@ -34,6 +39,11 @@ impl LogFile {
         }
         let _ = fs::rename(&self.0, self.previous());
         OpenOptions::new().create(true).append(true).mode(0o600).open(&self.0)
+    }
+
+    /// Makes the log of the last run the previous one: another run follows without a log of its own.
+    pub(crate) fn end(&self) {
+        let _ = fs::rename(&self.0, self.previous());
     }
 
     /// Starts over if the log has grown too large. The gateway appends to the same file, so it is copied.

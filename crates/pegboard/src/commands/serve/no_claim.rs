@@ -1,5 +1,7 @@
 //! There is no local socket on this platform, so every gateway is for its own clients.
 
+use std::path::PathBuf;
+
 use axum::Router;
 use pegboard::config::Configuration;
 use pegboard::gateway::Gateway;
@@ -8,7 +10,8 @@ use pegboard::runtime::Runtime;
 
 use super::ServeArgs;
 use super::activity::Activity;
-use crate::cli::{CliError, Globals};
+use super::claim_error::ClaimError;
+use crate::cli::Globals;
 use crate::paths::ConfigSelection;
 
 /// No claim to the configuration.
@@ -23,7 +26,7 @@ impl UnsharedClaim {
         _globals: &Globals,
         _selection: &ConfigSelection,
         _configuration: &Configuration,
-    ) -> Result<Self, CliError> {
+    ) -> Result<Self, ClaimError> {
         let mode = if serve.stdio { GatewayMode::Stdio } else { GatewayMode::Foreground };
         Ok(Self { mode, activity: Activity::default() })
     }
@@ -51,6 +54,12 @@ impl UnsharedClaim {
     }
 
     pub(super) fn release(&mut self) {}
+
+    pub(super) fn log(&self) -> Option<PathBuf> {
+        None
+    }
+
+    pub(super) fn save_logs(&self, _runtime: &Runtime) {}
 
     pub(super) async fn close_clients(&mut self) {}
 }

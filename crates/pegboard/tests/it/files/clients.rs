@@ -90,20 +90,20 @@ fn the_entry_is_printed_in_the_format_of_the_client() {
       }
     }
     "#);
-    assert_snapshot!(stage.run("export --to codex --http"), @r#"
+    assert_snapshot!(stage.run("export --to codex --http=http://127.0.0.1:7332/mcp"), @r#"
     [mcp_servers.pegboard]
     url = "http://127.0.0.1:7332/mcp"
     http_headers = { Authorization = "Bearer ***" }
     (stderr) Secrets are redacted here; --write writes them
     "#);
     // Another machine has another token.
-    assert_snapshot!(stage.run("export --to continue --http https://tools.example/mcp"), @"
+    assert_snapshot!(stage.run("export --to continue --http=https://tools.example/mcp"), @"
     mcpServers:
       - name: pegboard
         type: streamable-http
         url: https://tools.example/mcp
     ");
-    assert_snapshot!(stage.run("export --to opencode --http http://localhost:1/mcp -o json"), @r#"
+    assert_snapshot!(stage.run("export --to opencode --http=http://localhost:1/mcp -o json"), @r#"
     {
       "mcp": {
         "pegboard": {
@@ -123,7 +123,7 @@ fn the_entry_is_printed_in_the_format_of_the_client() {
 #[test]
 fn an_entry_that_is_not_possible_is_explained() {
     let stage = Stage::with("pegboard.yaml", "mcpServers: {}\n");
-    assert_snapshot!(stage.run("export --to claude-desktop --http"), @"
+    assert_snapshot!(stage.run("export --to claude-desktop --http=http://127.0.0.1:7332/mcp"), @"
     (stderr) error[usage]: Claude Desktop does not support servers with a URL
       help: remove --http to have it start a program
     (exit 2)
@@ -307,21 +307,43 @@ fn expanded_servers_are_written_to_the_file_of_a_client() {
 
 #[cfg(unix)]
 #[test]
-fn a_program_on_path_is_referred_to_by_name() {
-    let stage = Stage::new();
+fn clients_start_the_program_by_its_path() {
+    let stage = Stage::with("pegboard.yaml", "mcpServers: {}\n");
     std::fs::create_dir_all(stage.path("~/bin")).unwrap();
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_pegboard"), stage.path("~/bin/pegboard")).unwrap();
-    let mut command = stage.command("export --to cursor");
-    assert_snapshot!(stage.told(command.env("PATH", stage.path("~/bin"))), @r#"
-    {
-      "mcpServers": {
-        "pegboard": {
-          "command": "pegboard",
-          "args": ["serve", "--stdio"]
-        }
-      }
-    }
+    let entry = |line: &str| stage.told(stage.command(line).env("PATH", stage.path("~/bin")));
+    // Clients may have another `PATH`; the link may outlive the file behind it.
+    assert_snapshot!(entry("export --to codex"), @r#"
+    [mcp_servers.pegboard]
+    command = "~/bin/pegboard"
+    args = ["serve", "--stdio", "--config", "~/project/pegboard.yaml"]
     "#);
+    // Others have the program elsewhere.
+    assert_snapshot!(entry("export --to codex --project"), @r#"
+    [mcp_servers.pegboard]
+    command = "pegboard"
+    args = ["serve", "--stdio", "--config", "~/project/pegboard.yaml"]
+    "#);
+    assert_snapshot!(entry("export --to codex --state state --profile flat"), @r#"
+    [mcp_servers.pegboard]
+    command = "~/bin/pegboard"
+    args = ["serve", "--stdio", "--config", "~/project/pegboard.yaml", "--state", "~/project/state", "--profile", "flat"]
+    "#);
+}
+
+#[test]
+fn nothing_is_written_without_a_configuration() {
+    let stage = Stage::with("~/.cursor/mcp.json", CURSOR);
+    for command in ["connect cursor", "export --to cursor", "export --to cursor --write"] {
+        let said = stage.run(command);
+        assert!(said.contains("no configuration found") && said.ends_with("(exit 3)"), "{command}: {said}");
+    }
+    for command in ["connect cursor --http", "connect cursor --http=http://127.0.0.1:9/mcp"] {
+        let said = stage.run(command);
+        assert!(said.ends_with("(exit 5)"), "{command}: {said}");
+    }
+    assert_eq!(stage.read("~/.cursor/mcp.json"), CURSOR);
+    assert!(!stage.path("~/state/pegboard/backups").exists());
 }
 
 const CURSOR: &str =
@@ -331,7 +353,7 @@ const CURSOR: &str =
 fn connect_writes_the_selected_file_of_a_client() {
     let stage = Stage::with("pegboard.yaml", "mcpServers: {}\n");
     stage.write("~/.cursor/mcp.json", CURSOR);
-    assert_snapshot!(stage.run("connect cursor --http --dry-run"), @r#"
+    assert_snapshot!(stage.run("connect cursor --no-check --http=http://127.0.0.1:7332/mcp --dry-run"), @r#"
     --- ~/.cursor/mcp.json
     +++ ~/.cursor/mcp.json
     @@ -1,5 +1,11 @@
@@ -349,7 +371,7 @@ fn connect_writes_the_selected_file_of_a_client() {
      }
     "#);
     assert_eq!(stage.read("~/.cursor/mcp.json"), CURSOR);
-    assert_snapshot!(stage.run("connect cursor --project --http"), @"
+    assert_snapshot!(stage.run("connect cursor --project --no-check --http=http://127.0.0.1:7332/mcp"), @"
     Connected Cursor: .cursor/mcp.json
     (stderr) Undo with: pegboard restore cursor
     ");
@@ -362,7 +384,7 @@ fn connect_writes_the_selected_file_of_a_client() {
       }
     }
     "#);
-    assert_snapshot!(stage.run("connect cursor -o json"), @r#"
+    assert_snapshot!(stage.run("connect cursor --no-check -o json"), @r#"
     {
       "client": "cursor",
       "file": "~/.cursor/mcp.json",
@@ -405,8 +427,8 @@ fn restores_one_of_two(stage: &Stage) {
 
 #[test]
 fn a_file_changed_since_is_restored_only_with_force() {
-    let stage = Stage::with("~/.cursor/mcp.json", CURSOR);
-    stage.run("connect cursor --http");
+    let stage = Stage::with("~/.cursor/mcp.json", CURSOR).configured();
+    stage.run("connect cursor --no-check --http=http://127.0.0.1:7332/mcp");
     let edited = stage.read("~/.cursor/mcp.json").replace("// mine", "// ours");
     stage.write("~/.cursor/mcp.json", &edited);
     assert_snapshot!(stage.run("restore cursor"), @"
@@ -443,9 +465,9 @@ fn a_file_changed_since_is_restored_only_with_force() {
 
 #[test]
 fn consecutive_changes_are_undone_together() {
-    let stage = Stage::with("~/.cursor/mcp.json", CURSOR);
+    let stage = Stage::with("~/.cursor/mcp.json", CURSOR).configured();
     stage.run("connect cursor");
-    stage.run("connect cursor --http http://localhost:1/mcp");
+    stage.run("connect cursor --no-check --http=http://localhost:1/mcp");
     assert!(stage.read("~/.cursor/mcp.json").contains("localhost:1"));
     stage.run("restore cursor");
     assert_eq!(stage.read("~/.cursor/mcp.json"), CURSOR);
@@ -455,7 +477,7 @@ fn consecutive_changes_are_undone_together() {
 #[test]
 fn permissions_of_files_and_backups_are_kept() {
     use std::os::unix::fs::PermissionsExt;
-    let stage = Stage::with("~/.cursor/mcp.json", CURSOR);
+    let stage = Stage::with("~/.cursor/mcp.json", CURSOR).configured();
     let mode = |name: &str| std::fs::metadata(stage.path(name)).unwrap().permissions().mode() & 0o777;
     let set = |mode| {
         std::fs::set_permissions(stage.path("~/.cursor/mcp.json"), PermissionsExt::from_mode(mode)).unwrap();
@@ -481,7 +503,13 @@ fn concurrent_writers_do_not_lose_backups() {
     let mut running: Vec<_> = clients
         .iter()
         .map(|file| {
-            stage.command(&format!("connect {} --http", file.split('/').next().unwrap())).spawn().unwrap()
+            stage
+                .command(&format!(
+                    "connect {} --no-check --http=http://127.0.0.1:7332/mcp",
+                    file.split('/').next().unwrap()
+                ))
+                .spawn()
+                .unwrap()
         })
         .collect();
     assert!(running.iter_mut().all(|one| one.wait().unwrap().success()));
@@ -493,7 +521,7 @@ fn concurrent_writers_do_not_lose_backups() {
 
 #[test]
 fn a_file_changed_since_does_not_block_other_restores() {
-    let stage = Stage::with("~/.cursor/mcp.json", CURSOR);
+    let stage = Stage::with("~/.cursor/mcp.json", CURSOR).configured();
     stage.write("~/.codex/config.toml", "");
     stage.run("connect cursor");
     stage.run("connect codex");
@@ -506,7 +534,7 @@ fn a_file_changed_since_does_not_block_other_restores() {
 
 #[test]
 fn in_the_home_directory_project_and_user_files_are_the_same() {
-    let stage = Stage::with("~/.cursor/mcp.json", CURSOR);
+    let stage = Stage::with("~/.cursor/mcp.json", CURSOR).configured();
     let at_home = |line: &str| stage.told(stage.command(line).current_dir(stage.home()));
     at_home("connect cursor");
     assert_snapshot!(at_home("restore cursor"), @"Restored .cursor/mcp.json");
@@ -515,7 +543,7 @@ fn in_the_home_directory_project_and_user_files_are_the_same() {
 #[cfg(unix)]
 #[test]
 fn a_dangling_symlink_is_restored() {
-    let stage = Stage::with("~/.cursor/note", "");
+    let stage = Stage::with("~/.cursor/note", "").configured();
     std::os::unix::fs::symlink(stage.path("~/real.json"), stage.path("~/.cursor/mcp.json")).unwrap();
     stage.run("connect cursor");
     assert!(stage.path("~/real.json").exists());
@@ -551,13 +579,13 @@ fn a_token_is_written_only_to_files_that_nobody_else_reads() {
     stage.write("~/.cursor/mcp.json", CURSOR);
     let mode = |name: &str| stage.path(name).metadata().unwrap().permissions().mode() & 0o777;
     assert_eq!(mode("~/.cursor/mcp.json") & 0o044, 0o044);
-    stage.run("connect cursor --http");
+    stage.run("connect cursor --no-check --http=http://127.0.0.1:7332/mcp");
     let written = stage.without_paths(&stage.read("~/.cursor/mcp.json"));
     assert!(written.contains(r#""Authorization": "Bearer TOKEN""#), "{written}");
     assert_eq!(mode("~/.cursor/mcp.json"), 0o600);
-    stage.run("connect windsurf --http http://localhost:9000/mcp");
+    stage.run("connect windsurf --no-check --http=http://localhost:9000/mcp");
     assert_eq!(mode("~/.codeium/windsurf/mcp_config.json"), 0o600);
     // The file of a project is shared with others.
-    stage.run("connect cursor --project --http");
+    stage.run("connect cursor --project --no-check --http=http://127.0.0.1:7332/mcp");
     assert!(!stage.read(".cursor/mcp.json").contains("Authorization"));
 }

@@ -317,7 +317,7 @@ fn per_folder_servers_are_taken_over_only_there() {
         r#"{{"n": 1, "mcpServers": {{"notes": {{"command": "notes"}}}}, "projects": {{"{folder}": {{"mcpServers": {{"notes": {{"command": "own"}}}}}}}}}}"#
     );
     stage.write("~/.claude.json", &text);
-    stage.run("import --into pegboard.yaml claude-code --take-over --http");
+    stage.run("import --into pegboard.yaml claude-code --take-over --http=http://127.0.0.1:7332/mcp");
     assert_snapshot!(stage.without_paths(&stage.read("~/.claude.json")), @r#"{"n": 1, "mcpServers": {"notes": {"command": "notes"}}, "projects": {"~/project": {"mcpServers": {"pegboard": {"type": "http", "url": "http://127.0.0.1:7332/mcp", "headers": {"Authorization": "Bearer TOKEN"}}}}}}"#);
     assert_snapshot!(below_heading(&stage), @"
     toolboxes:
@@ -661,8 +661,8 @@ fn a_source_that_is_not_a_file_is_not_edited() {
     args = ["serve", "--stdio", "--config", "cursor", "--set", "toolTimeout=5s"]
     "#);
     assert_snapshot!(stage.run("--config gone.yaml connect codex"), @r#"
-    (stderr) error[config_invalid]: gone.yaml: no such file. Check the path, or create it: {"mcpServers": {"files": {"command": "my-server"}}}
-    (exit 3)
+    (stderr) error[not_found]: gone.yaml: no such file. Check the path, or create it: {"mcpServers": {"files": {"command": "my-server"}}}
+    (exit 4)
     "#);
 }
 

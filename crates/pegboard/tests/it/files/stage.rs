@@ -26,6 +26,12 @@ impl Stage {
         stage
     }
 
+    /// Adds a configuration of the user.
+    pub(crate) fn configured(self) -> Self {
+        self.write("~/.config/pegboard/pegboard.yaml", "mcpServers: {}\n");
+        self
+    }
+
     pub(crate) fn home(&self) -> PathBuf {
         self.folder.path().join("home")
     }

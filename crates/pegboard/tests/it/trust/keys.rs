@@ -83,7 +83,7 @@ fn a_file_that_becomes_private_is_reported() {
 
 #[test]
 fn backups_are_private() {
-    let stage = Stage::new();
+    let stage = Stage::new().configured();
     stage.write(
         "~/.cursor/mcp.json",
         r#"{"mcpServers": {"a": {"command": "a", "env": {"TOKEN": "s3cret"}}}}"#,
