@@ -158,7 +158,7 @@ impl ResourceIndex {
         for (listing, label) in listings {
             let server = ServerId { toolbox: listing.toolbox.clone(), server: listing.server.clone() };
             index.prompts.add(&server, &listing.offer.prompts, "name", |upstream_name| {
-                // Another server whose prompts are not known may have it, too.
+                // Another server with unknown prompts may have it, too.
                 let is_only =
                     || index.servers.values().all(|other| other.id == server || other.prompts_are_known);
                 let is_plain = naming == Naming::Transparent
