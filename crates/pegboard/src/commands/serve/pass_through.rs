@@ -266,7 +266,11 @@ impl PassThrough<'_> {
                 self.log.borrow_mut().sent(&line);
             });
         }
-        let failed = self.log.borrow_mut().failed(reason);
+        let (rejected, failed) = {
+            let mut log = self.log.borrow_mut();
+            (log.rejections(), log.failed(reason))
+        };
+        client.tell(&rejected).await?;
         client.tell(&failed).await
     }
 }

@@ -1,9 +1,10 @@
 //! Requests in flight between a client and its gateway, so that each is answered if the gateway goes away.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{HashMap, HashSet};
 
 use axum::body::Bytes;
 use pegboard::json::{RawJson, scan};
+use pegboard::wire::Id;
 use serde_json::{Value, json};
 
 /// Start of every message of the gateway that has an id.
@@ -12,18 +13,24 @@ const ID_PREFIX: &[u8] = br#"{"jsonrpc":"2.0","id":"#;
 const CONNECTION_LOST: i64 = -32_000;
 /// Notifications that tell a client to list everything again.
 const LIST_CHANGES: [&str; 3] = ["tools", "prompts", "resources"];
-/// Maximum number of requests and subscriptions that are remembered.
+/// Error code of a request that is one too many.
+const TOO_MANY_REQUESTS: i64 = -32_000;
+/// Maximum number of requests in flight and of subscriptions. A gateway accepts fewer.
 const MAX_REMEMBERED: usize = 10_000;
+/// Lower bound for the length of a request.
+const MIN_REQUEST_BYTES: usize = 20;
 
 /// Messages of a session that matter if the gateway goes away.
 #[derive(Debug, Default)]
 pub(super) struct ExchangeLog {
-    /// Methods of the client's requests in flight, by id as written.
-    in_flight: HashMap<Box<[u8]>, Box<str>>,
+    /// Methods of the client's requests in flight. Ids that the gateway rejects are not among them.
+    in_flight: HashMap<Id, Box<str>>,
     /// Ids of the gateway's requests in flight.
-    asked: BTreeSet<Box<[u8]>>,
+    asked: HashSet<Id>,
     /// Ids of requests of a gateway that has gone, to which the client may still respond.
-    orphaned: BTreeSet<Box<[u8]>>,
+    orphaned: HashSet<Id>,
+    /// Ids of requests that are too many, and are not answered yet.
+    rejected: Vec<Id>,
     /// The `initialize` request, once it was answered.
     initialize: Option<SessionStart>,
     /// The latest `logging/setLevel` request.
@@ -35,7 +42,7 @@ pub(super) struct ExchangeLog {
 #[derive(Debug)]
 struct SessionStart {
     line: Bytes,
-    id: Box<[u8]>,
+    id: Id,
     is_answered: bool,
     is_initialized: bool,
 }
@@ -47,6 +54,8 @@ pub(super) enum Forwarding {
     Send,
     /// It responds to a gateway that has gone.
     Drop,
+    /// It is too much, and is answered with an error.
+    Reject,
 }
 
 /// Messages to a new gateway before all others.
@@ -55,7 +64,7 @@ pub(super) struct SessionReplay {
     /// Lines of the client.
     pub(super) lines: Vec<Bytes>,
     /// Ids of those with responses that the client does not expect.
-    pub(super) hidden: BTreeSet<Box<[u8]>>,
+    pub(super) hidden: HashSet<Id>,
 }
 
 impl ExchangeLog {
@@ -64,6 +73,11 @@ impl ExchangeLog {
         // What is malformed is answered by the gateway without an id.
         let Ok(message) = RawJson::parse(line.clone()) else { return Forwarding::Send };
         if message.as_bytes().first() == Some(&b'[') {
+            if self.in_flight.len() + message.items().count() > MAX_REMEMBERED {
+                let ids = message.items().filter_map(|item| request_id(&item));
+                self.rejected.extend(ids);
+                return Forwarding::Reject;
+            }
             message.items().for_each(|item| {
                 self.sent_message(&item, None);
             });
@@ -75,18 +89,22 @@ impl ExchangeLog {
     fn sent_message(&mut self, message: &RawJson, line: Option<&Bytes>) -> Forwarding {
         let [id, method] = message.peek_all(["id", "method"]);
         let method = method.and_then(scan::decode_string);
-        match (id, method) {
-            (Some(id), Some(method)) => {
-                if self.in_flight.len() < MAX_REMEMBERED {
-                    self.in_flight.insert(id.into(), method.as_ref().into());
+        match (id.map(read_id), method) {
+            // The gateway rejects it.
+            (Some(None), _) => {}
+            (Some(Some(id)), Some(method)) => {
+                if self.in_flight.len() >= MAX_REMEMBERED && !self.in_flight.contains_key(&id) {
+                    self.rejected.push(id);
+                    return Forwarding::Reject;
                 }
+                self.in_flight.insert(id.clone(), method.as_ref().into());
                 if let Some(line) = line {
                     self.remember(&method, id, message, line);
                 }
             }
-            (Some(id), None) => {
-                let was_asked = self.asked.remove(id);
-                if self.orphaned.remove(id) && !was_asked {
+            (Some(Some(id)), None) => {
+                let was_asked = self.asked.remove(&id);
+                if self.orphaned.remove(&id) && !was_asked {
                     return Forwarding::Drop;
                 }
             }
@@ -97,8 +115,8 @@ impl ExchangeLog {
             }
             (None, Some(method)) if method == "notifications/cancelled" => {
                 // It may not be answered.
-                if let Some(id) = message.at(&["params", "requestId"]) {
-                    self.in_flight.remove(id.as_bytes());
+                if let Some(id) = message.at(&["params", "requestId"]).and_then(|id| read_id(id.as_bytes())) {
+                    self.in_flight.remove(&id);
                 }
             }
             (None, _) => {}
@@ -107,11 +125,11 @@ impl ExchangeLog {
     }
 
     /// Remembers the requests that make up the state of a session.
-    fn remember(&mut self, method: &str, id: &[u8], message: &RawJson, line: &Bytes) {
+    fn remember(&mut self, method: &str, id: Id, message: &RawJson, line: &Bytes) {
         let params = || Box::from(message.get("params").as_ref().map(RawJson::as_bytes).unwrap_or_default());
         match method {
             "initialize" => {
-                let (line, id) = (line.clone(), id.into());
+                let line = line.clone();
                 self.initialize = Some(SessionStart { line, id, is_answered: false, is_initialized: false });
             }
             "logging/setLevel" => self.log_level = Some(line.clone()),
@@ -126,7 +144,7 @@ impl ExchangeLog {
     }
 
     /// Records a line of the gateway, or the start of one. Returns the id if it is a response.
-    pub(super) fn received(&mut self, line: &[u8]) -> Option<Box<[u8]>> {
+    pub(super) fn received(&mut self, line: &[u8]) -> Option<Id> {
         if line.first() == Some(&b'[') {
             let items = scan::items(line).map(|item| self.received(&line[item]));
             items.for_each(drop);
@@ -135,19 +153,20 @@ impl ExchangeLog {
         let rest = line.strip_prefix(ID_PREFIX)?;
         let end = id_end(rest)?;
         let (id, rest) = rest.split_at(end);
+        let id = read_id(id)?;
         if rest.starts_with(br#","method""#) {
             if self.asked.len() < MAX_REMEMBERED {
-                self.asked.insert(id.into());
+                self.asked.insert(id);
             }
             return None;
         }
-        self.in_flight.remove(id);
+        self.in_flight.remove(&id);
         if let Some(start) = &mut self.initialize
-            && *start.id == *id
+            && start.id == id
         {
             start.is_answered = true;
         }
-        Some(id.into())
+        Some(id)
     }
 
     /// Returns `true` if the client waits for the handshake.
@@ -155,9 +174,21 @@ impl ExchangeLog {
         self.initialize.as_ref().is_some_and(|start| !start.is_answered)
     }
 
-    /// Returns `true` if the client may respond to requests of a gateway that has gone.
-    pub(super) fn has_orphans(&self) -> bool {
-        !self.orphaned.is_empty()
+    /// Returns `true` if some messages among these bytes of the client may not be for the gateway: the client may respond
+    /// to requests of a gateway that has gone, or send too much.
+    pub(super) fn may_withhold(&self, bytes: &[u8]) -> bool {
+        !self.orphaned.is_empty() || self.in_flight.len() + bytes.len() / MIN_REQUEST_BYTES >= MAX_REMEMBERED
+    }
+
+    /// Returns the answers to requests that are too many.
+    pub(super) fn rejections(&mut self) -> Vec<Value> {
+        let rejection = |id| {
+            let message = format!("more than {MAX_REMEMBERED} requests in flight: wait for responses");
+            let data = json!({"kind": "limit_exceeded", "mayHaveRun": false});
+            let error = json!({"code": TOO_MANY_REQUESTS, "message": message, "data": data});
+            json!({"jsonrpc": "2.0", "id": id, "error": error})
+        };
+        std::mem::take(&mut self.rejected).into_iter().map(rejection).collect()
     }
 
     /// Number of the client's requests in flight.
@@ -179,7 +210,7 @@ impl ExchangeLog {
         let lost = self.in_flight.extract_if(|id, _| Some(id) != handshake.as_ref());
         let mut messages: Vec<Value> = lost.map(|(id, method)| lost_request(&id, &method, reason)).collect();
         for id in std::mem::take(&mut self.asked) {
-            let params = json!({"requestId": id_value(&id), "reason": "the gateway exited"});
+            let params = json!({"requestId": &id, "reason": "the gateway exited"});
             messages.push(json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}));
             if self.orphaned.len() < MAX_REMEMBERED {
                 self.orphaned.insert(id);
@@ -205,7 +236,7 @@ impl ExchangeLog {
             // The client may use the id of the original for another request by now.
             let id = RawJson::from(json!(format!("pegboard-replay-{number}")));
             let Ok(message) = RawJson::parse(line.clone()) else { continue };
-            replay.hidden.insert(id.as_bytes().into());
+            replay.hidden.extend(read_id(id.as_bytes()));
             replay.lines.push(format!("{}\n", message.with("id", &id).as_str()).into());
         }
         replay
@@ -222,17 +253,24 @@ impl ExchangeLog {
 }
 
 /// Error for a request that the gateway did not answer.
-fn lost_request(id: &[u8], method: &str, reason: &str) -> Value {
+fn lost_request(id: &Id, method: &str, reason: &str) -> Value {
     let may_have_run = matches!(method, "tools/call" | "tasks/cancel" | "tasks/update");
     let outcome = if may_have_run { "it may have run" } else { "it can be repeated" };
     let message = format!("The gateway exited before it answered {method}: {outcome} ({reason})");
     let data = json!({"kind": "transport_error", "mayHaveRun": may_have_run});
     let error = json!({"code": CONNECTION_LOST, "message": message, "data": data});
-    json!({"jsonrpc": "2.0", "id": id_value(id), "error": error})
+    json!({"jsonrpc": "2.0", "id": id, "error": error})
 }
 
-fn id_value(id: &[u8]) -> Value {
-    serde_json::from_slice(id).unwrap_or_default()
+/// Reads an id as the gateway does: two spellings are one id.
+fn read_id(id: &[u8]) -> Option<Id> {
+    serde_json::from_slice(id).ok()
+}
+
+/// Returns the id of a request.
+fn request_id(message: &RawJson) -> Option<Id> {
+    let [id, method] = message.peek_all(["id", "method"]);
+    method.and(id).and_then(read_id)
 }
 
 /// Returns the end of the id at the start of `bytes`; `None` if it is not complete.
@@ -278,10 +316,7 @@ mod tests {
         ] {
             assert_eq!(log.sent(&request(&id, method)), Forwarding::Send);
         }
-        assert_eq!(
-            log.received(br#"{"jsonrpc":"2.0","id":1,"result":{"id":2}}"#),
-            Some(b"1".as_slice().into())
-        );
+        assert_eq!(log.received(br#"{"jsonrpc":"2.0","id":1,"result":{"id":2}}"#), Some(Id::Number(1)));
         assert_eq!(log.received(br#"{"jsonrpc":"2.0","method":"notifications/progress","params":{}}"#), None);
         assert_eq!(log.received(br#"[{"jsonrpc":"2.0","id":3,"result":{}}]"#), None);
         let cancelled =
@@ -295,6 +330,45 @@ mod tests {
         "#);
         assert_eq!((log.n_in_flight(), log.list_changes().len()), (0, 0));
         assert_eq!(log.replay(), SessionReplay::default(), "a client without a session needs none");
+    }
+
+    #[test]
+    fn two_spellings_of_an_id_are_one_request() {
+        for (sent, received) in
+            [(r#""a\/b""#, r#""a/b""#), (r#""\u0061""#, r#""a""#), (r#" "a" "#, r#""a""#), ("7", "7")]
+        {
+            let mut log = ExchangeLog::default();
+            log.sent(&format!("{{\"jsonrpc\":\"2.0\",\"id\":{sent},\"method\":\"ping\"}}\n").into());
+            assert_eq!(log.n_in_flight(), 1, "{sent}");
+            log.received(format!("{{\"jsonrpc\":\"2.0\",\"id\":{received},\"result\":{{}}}}").as_bytes());
+            assert_eq!(log.lost(""), Vec::<Value>::new(), "{sent}");
+        }
+        for rejected in ["null", "1.5", "-0", "[1]", "true", "99999999999999999999"] {
+            let mut log = ExchangeLog::default();
+            log.sent(&format!("{{\"jsonrpc\":\"2.0\",\"id\":{rejected},\"method\":\"ping\"}}\n").into());
+            assert_eq!(log.n_in_flight(), 0, "{rejected}");
+        }
+    }
+
+    #[test]
+    fn requests_beyond_the_limit_are_answered_and_not_sent() {
+        let mut log = ExchangeLog::default();
+        for id in 0..MAX_REMEMBERED {
+            assert_eq!(log.sent(&request(&json!(id), "ping")), Forwarding::Send);
+        }
+        let one_more = request(&json!("one more"), "tools/call");
+        assert!(log.may_withhold(&one_more));
+        assert_eq!(log.sent(&one_more), Forwarding::Reject);
+        let batch = json!([
+            {"jsonrpc": "2.0", "id": "in a batch", "method": "ping"},
+            {"jsonrpc": "2.0", "method": "notifications/progress"},
+        ]);
+        assert_eq!(log.sent(&line(&batch)), Forwarding::Reject);
+        insta::assert_snapshot!(texts(&log.rejections()), @r#"
+        {"jsonrpc":"2.0","id":"one more","error":{"code":-32000,"message":"more than 10000 requests in flight: wait for responses","data":{"kind":"limit_exceeded","mayHaveRun":false}}}
+        {"jsonrpc":"2.0","id":"in a batch","error":{"code":-32000,"message":"more than 10000 requests in flight: wait for responses","data":{"kind":"limit_exceeded","mayHaveRun":false}}}
+        "#);
+        assert_eq!((log.rejections().len(), log.lost("").len()), (0, MAX_REMEMBERED));
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! Passes messages between a client and its gateway until one of them leaves.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::io::{self, Cursor};
 
+use pegboard::wire::Id;
 use pegboard::wire::stdio::{InputStream, OutputStream};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::Notify;
 
 use super::super::shutdown_signal;
 use super::connect::GatewayConnection;
@@ -44,9 +46,10 @@ impl ClientStreams {
         }
         let Self { input, output } = self;
         let has_left = Cell::new(false);
+        let rejected = Notify::new();
         let sending = async {
             let sent = tokio::select! {
-                sent = send(log, input, &mut to_gateway) => sent,
+                sent = send((log, &rejected), input, &mut to_gateway) => sent,
                 // The requests in flight are answered.
                 () = shutdown_signal() => Ok(()),
             };
@@ -61,7 +64,7 @@ impl ClientStreams {
         let reader = Cursor::new(connection.first).chain(reader);
         tokio::select! {
             () = sending => return Ok(RelayEnd::ClientLeft),
-            received = receive(log, reader, output, replay.hidden) => received?,
+            received = receive((log, &rejected), reader, output, replay.hidden) => received?,
         };
         Ok(if has_left.get() { RelayEnd::ClientLeft } else { RelayEnd::GatewayLeft })
     }
@@ -77,7 +80,7 @@ impl ClientStreams {
 
 /// Passes on the client's messages until it closes standard input. An error is that of the gateway.
 async fn send(
-    log: &RefCell<ExchangeLog>,
+    (log, rejected): (&RefCell<ExchangeLog>, &Notify),
     input: &mut LineReader<InputStream>,
     to_gateway: &mut (impl AsyncWrite + Unpin),
 ) -> io::Result<()> {
@@ -85,11 +88,14 @@ async fn send(
         // A client that cannot be read has left.
         let Ok(Some(chunk)) = input.next().await else { return Ok(()) };
         let (continuation, lines) = chunk.split();
-        if log.borrow().has_orphans() {
+        if log.borrow().may_withhold(&chunk.bytes) {
             to_gateway.write_all(&continuation).await?;
             for line in lines {
-                if log.borrow_mut().sent(&line) == Forwarding::Send {
-                    to_gateway.write_all(&line).await?;
+                let forwarding = log.borrow_mut().sent(&line);
+                match forwarding {
+                    Forwarding::Send => to_gateway.write_all(&line).await?,
+                    Forwarding::Drop => {}
+                    Forwarding::Reject => rejected.notify_one(),
                 }
             }
         } else {
@@ -101,17 +107,30 @@ async fn send(
     }
 }
 
-/// Passes on the gateway's messages until it closes the connection, but for responses with hidden ids. An error is
-/// that of the client.
+/// Passes on the gateway's messages until it closes the connection, but for responses with hidden ids, and answers
+/// requests that are too many. An error is that of the client.
 async fn receive(
-    log: &RefCell<ExchangeLog>,
+    (log, rejected): (&RefCell<ExchangeLog>, &Notify),
     reader: impl AsyncRead + Unpin,
     output: &mut OutputStream,
-    mut hidden: BTreeSet<Box<[u8]>>,
+    mut hidden: HashSet<Id>,
 ) -> io::Result<()> {
     let received = |line: &[u8]| log.borrow_mut().received(line);
     let mut reader = LineReader::new(reader, MAX_HELD_BYTES);
-    while let Ok(Some(chunk)) = reader.next().await {
+    loop {
+        let is_mid_line = reader.is_mid_line();
+        let chunk = tokio::select! {
+            chunk = reader.next() => chunk,
+            () = rejected.notified(), if !is_mid_line => {
+                let rejections = log.borrow_mut().rejections();
+                for rejection in rejections {
+                    output.write_all(format!("{rejection}\n").as_bytes()).await?;
+                }
+                output.flush().await?;
+                continue;
+            }
+        };
+        let Ok(Some(chunk)) = chunk else { break };
         if !chunk.bytes.ends_with(b"\n") && !reader.is_mid_line() {
             // A message without its end is none.
             break;
