@@ -238,6 +238,96 @@ async fn a_stopped_gateway_is_started_again_when_a_client_needs_it() {
     configuration.stop().await;
 }
 
+/// Adds a server that leaves a mark when it is started.
+fn add_marking_server(file: &Path, mark: &Path) {
+    let mut settings: Value = serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();
+    let script = format!("echo ran >> {}", mark.display());
+    settings["mcpServers"]["marking"] =
+        json!({"command": "/bin/sh", "args": ["-c", script], "start": "eager"});
+    fs::write(file, settings.to_string()).unwrap();
+}
+
+fn kill_gateway(status: &Value) {
+    let pid = i32::try_from(status["pid"].as_i64().unwrap()).unwrap();
+    kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+}
+
+#[tokio::test]
+async fn neither_a_restart_nor_the_next_gateway_runs_what_nobody_has_approved() {
+    let configuration = SharedConfiguration::new();
+    let client = configuration.client(&["--profile", "flat"]).await;
+    assert_eq!(text(&call(&client.client, "s__x", json!({})).await), "s/x {}");
+    let mark = configuration.environment.folder().join("mark");
+    add_marking_server(&configuration.file, &mark);
+    let refused = configuration.run(&["restart"]).await;
+    let message = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(3), "{message}");
+    assert!(message.contains("echo ran") && message.contains("pegboard restart --yes"), "{message}");
+
+    let first = configuration.status().await;
+    kill_gateway(&first);
+    assert_eq!(text(&call(&client.client, "s__x", json!({})).await), "s/x {}");
+    let second = configuration.status().await;
+    assert_ne!(first["pid"], second["pid"]);
+    assert_eq!((&second["pending"][0]["entry"], mark.exists()), (&json!("marking"), false), "{second}");
+
+    let restarted = configuration.run(&["restart", "--yes"]).await;
+    assert!(restarted.status.success(), "{restarted:?}");
+    assert_eq!(configuration.status().await["pending"], json!([]));
+    // What was approved stays so.
+    kill_gateway(&configuration.status().await);
+    assert_eq!(text(&call(&client.client, "s__x", json!({})).await), "s/x {}");
+    assert_eq!(configuration.status().await["pending"], json!([]));
+    configuration.stop().await;
+}
+
+#[tokio::test]
+async fn files_that_are_used_once_are_used_by_nobody_else() {
+    let configuration = SharedConfiguration::new();
+    let folder = configuration.environment.folder().to_owned();
+    let command = |arguments: &[&str]| {
+        let mut command = configuration.environment.command(PROGRAM);
+        command.args(arguments).current_dir(&folder);
+        command
+    };
+    let serve = ["serve", "--stdio", "--profile", "flat"];
+    let client = SharedClient::start(command(&[&serve[..], &["--trust"]].concat()), Era::Session).await;
+    assert_eq!(text(&call(&client.client, "s__x", json!({})).await), "s/x {}");
+    let run = async |arguments: &[&str]| {
+        // A client that leaves at once.
+        let stdin = if arguments[0] == "serve" { Stdio::piped() } else { Stdio::null() };
+        let mut command = command(arguments);
+        command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let output = command.spawn().unwrap().wait_with_output();
+        let output = time::timeout(TEST_TIMEOUT, output).await.unwrap().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    for arguments in [&["ls"][..], &["call", "s/x"], &["tools"], &serve] {
+        let (code, message) = run(arguments).await;
+        assert_eq!(code, Some(3), "{arguments:?}: {message}");
+        assert!(message.contains("not trusted"), "{arguments:?}: {message}");
+    }
+    for arguments in [&["--trust", "call", "s/x"][..], &["status"], &["restart"]] {
+        let (code, message) = run(arguments).await;
+        assert_eq!(code, Some(0), "{arguments:?}: {message}");
+    }
+    let mark = folder.join("mark");
+    add_marking_server(&configuration.file, &mark);
+    for arguments in [&["restart"][..], &["--trust", "restart"]] {
+        let (code, message) = run(arguments).await;
+        assert_eq!(code, Some(3), "{arguments:?}: {message}");
+    }
+    kill_gateway(&configuration.status().await);
+    assert_eq!(text(&call(&client.client, "s__x", json!({})).await), "s/x {}");
+    assert!(!mark.exists());
+
+    let (code, message) = run(&["trust"]).await;
+    assert_eq!(code, Some(0), "{message}");
+    let (code, message) = run(&["ls"]).await;
+    assert_eq!(code, Some(0), "{message}");
+    configuration.stop().await;
+}
+
 #[tokio::test]
 async fn serve_replaces_a_gateway_in_the_background_and_refuses_to_be_the_second() {
     let configuration = SharedConfiguration::new();
