@@ -67,7 +67,9 @@ impl HeldChange {
         {
             fingerprint.add_all([target.to_string(), reason.to_string(), summary.clone()]);
             fingerprint.add_all(digests);
-            program.iter().for_each(|program| add_program(&mut fingerprint, program));
+            if let Some(program) = program {
+                add_program(&mut fingerprint, program);
+            }
         }
         fingerprint.finish()
     }

@@ -296,17 +296,11 @@ impl ServerSupervisor {
                 return None;
             }
             CloseReason::SessionEraWanted => {
-                self.handle.set_phase(ServerPhase::Starting);
                 self.era = None;
-                self.close("it is started again for clients with sessions").await;
-                self.log_event("started again for clients with sessions");
-                return Some(StartCause::Demand);
+                return Some(self.close_to_start_again("started again for clients with sessions").await);
             }
             CloseReason::Restart => {
-                self.handle.set_phase(ServerPhase::Starting);
-                self.close("it was restarted").await;
-                self.log_event("restarted by the operator");
-                return Some(StartCause::Demand);
+                return Some(self.close_to_start_again("restarted by the operator").await);
             }
             CloseReason::NeedsLogin { fix } => return Some(self.wait_for_login(fix).await),
             CloseReason::Lost { why } => (why, true),
@@ -340,6 +334,13 @@ impl ServerSupervisor {
         };
         self.wait_out_backoff(outage, &why).await;
         Some(StartCause::Loss)
+    }
+
+    async fn close_to_start_again(&mut self, event: &str) -> StartCause {
+        self.handle.set_phase(ServerPhase::Starting);
+        self.close(&format!("it was {event}")).await;
+        self.log_event(event);
+        StartCause::Demand
     }
 
     async fn wait_to_retry(&mut self, cause: StartCause, attempt: u32, failure: ServerFailure) {
