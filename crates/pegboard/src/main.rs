@@ -161,7 +161,13 @@ fn main() -> ExitCode {
         );
         return failure.hint("remove --timeout").report(globals.output);
     }
-    let done = match command {
+    let done = run_command(command, globals);
+    let done = done.and_then(|code| print::write_error().map_or(Ok(code), Err));
+    done.unwrap_or_else(|failure| failure.report(globals.output))
+}
+
+fn run_command(command: Command, globals: &Globals) -> Result<ExitCode, CliError> {
+    match command {
         // Failures are part of the result.
         Command::Gateway(gateway_command) => run_with_telemetry(globals, "error", async |telemetry| {
             gateway_command.run(globals, telemetry).await
@@ -215,9 +221,7 @@ fn main() -> ExitCode {
         // Many instances may run at once and its output is the program's own: no log, and its own event loop.
         #[cfg(unix)]
         Command::Supervise { program } => Ok(pegboard::providers::process::supervise(program)),
-    };
-    let done = done.and_then(|code| print::write_error().map_or(Ok(code), Err));
-    done.unwrap_or_else(|failure| failure.report(globals.output))
+    }
 }
 
 /// Prints a command-line parse error and exits. With `--json` the error is a JSON document.

@@ -92,14 +92,12 @@ async fn running_gateway(globals: &Globals) -> Result<(String, Option<Value>), C
     let hint = "start one with `pegboard serve`, or name its address: --http=http://127.0.0.1:7332/mcp";
     let api = ApiClient::running(globals).await.map_err(|failure| failure.hint(hint))?;
     let status = api.get(&ApiPath::new(&["status"])).await?;
-    match status["addresses"][0].as_str() {
-        Some(url) => Ok((url.to_owned(), Some(status))),
-        None => {
-            let message = format!("the running gateway (pid {}) has no HTTP address", status["pid"]);
-            let hint = "start one that has: pegboard serve; or connect without --http, and share this one";
-            Err(CliError::new(ExitReason::Unavailable, "not_running", message).hint(hint))
-        }
-    }
+    let Some(url) = status["addresses"][0].as_str() else {
+        let message = format!("the running gateway (pid {}) has no HTTP address", status["pid"]);
+        let hint = "start one that has: pegboard serve; or connect without --http, and share this one";
+        return Err(CliError::new(ExitReason::Unavailable, "not_running", message).hint(hint));
+    };
+    Ok((url.to_owned(), Some(status)))
 }
 
 /// Returns the status of this user's running gateway with this address.

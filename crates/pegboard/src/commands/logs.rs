@@ -145,7 +145,9 @@ impl LogsArgs {
             print::document(format, &json!({"lines": lines}), String::new);
         } else {
             let width = servers.width_with(&lines);
-            lines.iter().for_each(|line| line.print(format, width));
+            for line in &lines {
+                line.print(format, width);
+            }
         }
         let age = saved_at.map(|at| format!(", saved {}", ago(now_millis(), at))).unwrap_or_default();
         notice(globals, &format!("No gateway is running: these are the last lines of the previous one{age}"));

@@ -255,18 +255,7 @@ impl ServeArgs {
         if !matches!(end, Ok(ServeEnd::Restart)) {
             claim.release();
         }
-        let shutting_down = async {
-            app.runtime.shut_down(GRACE).await;
-            if let Some(stdio) = stdio {
-                stdio.close().await;
-            }
-            claim.close_clients().await;
-        };
-        // A second signal skips the shutdown.
-        tokio::select! {
-            () = shutting_down => {}
-            () = shutdown_signal() => {}
-        }
+        shut_down(&app, stdio, claim).await;
         // Calls in flight were still served on their threads.
         drop(threads);
         end
@@ -371,6 +360,21 @@ impl ServeArgs {
             ));
         }
         threads.serve(listener, application).await.map_err(system)
+    }
+}
+
+/// Ends the calls in flight, then the clients over stdio. A second signal skips it.
+async fn shut_down(app: &App, stdio: Option<StdioClient>, claim: &mut GatewayClaim) {
+    let shutting_down = async {
+        app.runtime.shut_down(GRACE).await;
+        if let Some(stdio) = stdio {
+            stdio.close().await;
+        }
+        claim.close_clients().await;
+    };
+    tokio::select! {
+        () = shutting_down => {}
+        () = shutdown_signal() => {}
     }
 }
 

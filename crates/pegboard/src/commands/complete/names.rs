@@ -185,7 +185,7 @@ impl<'t> KnownNames<'t> {
         toolboxes
             .flat_map(|(toolbox, contents)| {
                 let about = toolbox.to_string();
-                contents.chains.into_keys().map(move |chain| (chain.to_string(), about.clone()))
+                contents.chains.into_keys().map(move |chain| (chain.clone(), about.clone()))
             })
             .collect()
     }
@@ -202,7 +202,7 @@ impl<'t> KnownNames<'t> {
 
     fn profiles(&self) -> Candidates {
         let own = self.configuration().into_iter().flat_map(|loaded| loaded.gateway.profiles.into_keys());
-        let own: Vec<String> = own.map(|name| name.to_string()).collect();
+        let own: Vec<String> = own.collect();
         own.into_iter().chain(PROFILES.map(str::to_owned)).map(|name| (name, String::new())).collect()
     }
 }

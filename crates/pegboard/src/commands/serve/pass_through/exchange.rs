@@ -90,8 +90,6 @@ impl ExchangeLog {
         let [id, method] = message.peek_all(["id", "method"]);
         let method = method.and_then(scan::decode_string);
         match (id.map(read_id), method) {
-            // The gateway rejects it.
-            (Some(None), _) => {}
             (Some(Some(id)), Some(method)) => {
                 if self.in_flight.len() >= MAX_REMEMBERED && !self.in_flight.contains_key(&id) {
                     self.rejected.push(id);
@@ -119,7 +117,8 @@ impl ExchangeLog {
                     self.in_flight.remove(&id);
                 }
             }
-            (None, _) => {}
+            // A notification, or what the gateway rejects.
+            (None | Some(None), _) => {}
         }
         Forwarding::Send
     }
