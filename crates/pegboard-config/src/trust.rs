@@ -6,7 +6,6 @@
 //! configuration.
 
 mod action;
-mod approval_record;
 mod held;
 mod origins;
 mod owner;
@@ -15,7 +14,6 @@ mod store;
 
 pub use action::{ActionKind, ActionTarget, FileAction};
 pub(crate) use action::{FileActions, actions_of};
-pub use approval_record::ApprovalRecord;
 pub use held::{ApprovedConfiguration, HeldChange, HeldReason};
 pub use owner::{FileOwner, UnsafeFileReason};
 pub use store::{TrustError, TrustStore, TrustedAction, TrustedFile};

@@ -71,10 +71,6 @@ impl ApiClient {
         need: GatewayNeed,
     ) -> Result<Self, CliError> {
         match (Self::running(globals).await, need) {
-            // Its tools may be those of files that this command would have to ask about.
-            (Ok(api), GatewayNeed::Tools) if !globals.trust && api.uses_untrusted().await => {
-                InProcessGateway::with_tools(globals, telemetry).await.map(Self::in_process)
-            }
             (Ok(api), _) => Ok(api),
             (Err(_), GatewayNeed::Tools) => {
                 InProcessGateway::with_tools(globals, telemetry).await.map(Self::in_process)
@@ -83,15 +79,6 @@ impl ApiClient {
                 InProcessGateway::with_records(globals, telemetry).await.map(Self::in_process)
             }
             (Err(failure), GatewayNeed::Running) => Err(failure),
-        }
-    }
-
-    /// Returns `true` if the gateway uses project files that the user has accepted for one use only.
-    async fn uses_untrusted(&self) -> bool {
-        match self.get(&ApiPath::new(&["untrusted"])).await {
-            Ok(untrusted) => untrusted["files"].as_array().is_none_or(|files| !files.is_empty()),
-            // It is of another version, or has just ended.
-            Err(_) => true,
         }
     }
 

@@ -1,15 +1,11 @@
 //! Consent to what project files start, before anything is started.
 //!
-//! Every command that starts servers or sends their requests needs a [`TrustedConfiguration`]. From files it comes
-//! through a [`TrustGate`], or from a configuration that was approved before, without what has changed since.
+//! Every command that starts servers or sends their requests needs a [`TrustedConfiguration`], and a [`TrustGate`]
+//! is the only way to get one from files.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use parking_lot::Mutex;
-use pegboard::config::trust::{
-    ActionKind, ApprovedConfiguration, FileAction, FileOrigin, HeldChange, TrustError, TrustStore,
-};
+use pegboard::config::trust::{ActionKind, FileAction, FileOrigin, TrustError, TrustStore};
 use pegboard::config::{Configuration, FileChange, Layers, load_layers};
 use pegboard::telemetry::{Telemetry, write_stderr};
 use pegboard::wiring::{self, App, AppOptions};
@@ -32,17 +28,6 @@ impl TrustedConfiguration {
     /// Wraps a configuration that comes from no file.
     pub(crate) fn built_in(configuration: Configuration) -> Self {
         Self(configuration)
-    }
-
-    /// Takes back what was not approved, so that the rest may be started. Also returns what waits for approval.
-    pub(crate) fn of_approved(
-        mut configuration: Configuration,
-        approved: &ApprovedConfiguration,
-        store: &TrustStore,
-    ) -> (Self, Vec<HeldChange>) {
-        let held = approved.review(&configuration, &|action| store.is_trusted(action));
-        approved.take_back(&mut configuration, &held);
-        (Self(configuration), held)
     }
 
     /// Returns the configuration, to look at it.
@@ -205,48 +190,6 @@ impl TrustGate {
     }
 }
 
-/// Actions of project files that a gateway uses, some of which the user may have accepted for one use only.
-#[derive(Clone, Debug)]
-pub(crate) struct ProjectFilesInUse {
-    actions: Arc<Mutex<Vec<FileAction>>>,
-    gate: TrustGate,
-}
-
-impl ProjectFilesInUse {
-    /// Uses no files yet.
-    pub(crate) fn new(gate: &TrustGate) -> Self {
-        Self { actions: Arc::default(), gate: gate.clone() }
-    }
-
-    /// Sets the actions.
-    pub(crate) fn replace(&self, actions: Vec<FileAction>) {
-        *self.actions.lock() = actions;
-    }
-
-    /// Returns the files that the user does not trust for good. Clients need `--trust` to use them.
-    pub(crate) fn untrusted(&self) -> Vec<PathBuf> {
-        let actions = self.actions.lock().clone();
-        if actions.is_empty() {
-            return Vec::new();
-        }
-        let store = self.gate.store().unwrap_or_default();
-        let mut files: Vec<PathBuf> = actions
-            .into_iter()
-            .filter(|action| !store.is_trusted(action))
-            .map(|action| action.file)
-            .collect();
-        files.dedup();
-        files
-    }
-}
-
-/// Error for a running gateway that uses files that are not trusted.
-pub(crate) fn gateway_uses_untrusted(files: &str) -> CliError {
-    let message = format!("the running gateway uses files that are not trusted: {files}");
-    CliError::new(ExitReason::Configuration, "not_trusted", message)
-        .hint(format!("review them, then run: pegboard trust {files}; or add --trust to use them once"))
-}
-
 /// Returns the actions of a changed file that it did not have before.
 fn new_actions(change: &FileChange) -> Vec<FileAction> {
     let before = change.old.as_deref().map(|old| actions_of(&change.path, old)).unwrap_or_default();
@@ -286,7 +229,7 @@ pub(crate) fn by_file<'a>(actions: &[&'a FileAction]) -> Vec<(&'a Path, Vec<&'a 
 /// Returns `true` if a prompt can show these actions in full.
 fn can_ask(actions: &[&FileAction]) -> bool {
     actions.len() <= MAX_SHOWN
-        && actions.iter().all(|action| is_shown_in_full(&action.target.to_string(), &action.as_written))
+        && actions.iter().all(|action| is_shown_in_full(&action.target.to_string(), &action.summary))
 }
 
 /// Returns `true` if neither the name nor the summary of an action is too long to be shown.
@@ -298,7 +241,7 @@ pub(crate) fn is_shown_in_full(name: &str, summary: &str) -> bool {
 pub(crate) fn table(actions: &[&FileAction]) -> String {
     let row = |action: &&FileAction| {
         let name = one_line(&action.target.to_string(), usize::MAX);
-        vec![format!("  {name}"), one_line(&action.as_written, usize::MAX)]
+        vec![format!("  {name}"), one_line(&action.summary, usize::MAX)]
     };
     columns(&actions.iter().map(row).collect::<Vec<_>>()).trim_end().to_owned()
 }
@@ -307,7 +250,7 @@ pub(crate) fn table(actions: &[&FileAction]) -> String {
 pub(crate) fn action_lines(actions: &[&FileAction]) -> Vec<String> {
     let line = |action: &&FileAction| {
         let name = one_line(&action.target.to_string(), MAX_CHARACTERS);
-        let summary = one_line(&action.as_written, MAX_CHARACTERS);
+        let summary = one_line(&action.summary, MAX_CHARACTERS);
         let verb = match action.kind {
             ActionKind::Program => "run",
             ActionKind::Request => "connect to",

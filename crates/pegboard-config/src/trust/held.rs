@@ -4,7 +4,7 @@
 //! by themselves, new and changed programs are therefore held back, and so are headers and credentials for another
 //! origin, and everything in project files that is not trusted.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use pegboard_core::fingerprint::Fingerprint;
@@ -14,7 +14,7 @@ use pegboard_core::settings::mcp::{McpTarget, ServerProgram};
 use pegboard_core::settings::telemetry::TelemetrySettings;
 
 use super::origins::Origins;
-use super::{ActionTarget, ApprovalRecord, FileAction, FileOrigin};
+use super::{ActionTarget, FileAction, FileOrigin};
 use crate::configuration::{Configuration, ModelProviderEntry, RestEntry, ServerEntry};
 use crate::section::EntrySection;
 
@@ -28,8 +28,6 @@ pub struct ApprovedConfiguration {
     gateway: GatewaySettings,
     telemetry: TelemetrySettings,
     actions: Vec<FileAction>,
-    /// Digests of what was approved in an earlier process. Its old form is not known.
-    recorded: BTreeSet<String>,
 }
 
 /// A change that waits for approval.
@@ -41,8 +39,6 @@ pub struct HeldChange {
     pub reason: HeldReason,
     /// The command line or URL, without secrets.
     pub summary: String,
-    /// The same in full, for the user who decides.
-    pub as_written: String,
     /// File that has the change, if it is in one of the files themselves.
     pub file: Option<PathBuf>,
     /// Digests of the entry in its files. The summary leaves out secrets, and two changes must not be taken for one.
@@ -62,25 +58,17 @@ impl HeldChange {
     /// Returns a digest of changes, by which they are approved. It covers what their summaries leave out.
     pub fn digest_of(changes: &[Self]) -> String {
         let mut fingerprint = Fingerprint::default();
-        for Self { target, reason, summary, as_written: _, file: _, digests, program, is_of_project: _ } in
-            changes
-        {
+        for Self { target, reason, summary, file: _, digests, program, is_of_project: _ } in changes {
             fingerprint.add_all([target.to_string(), reason.to_string(), summary.clone()]);
             fingerprint.add_all(digests);
-            if let Some(program) = program {
-                add_program(&mut fingerprint, program);
-            }
+            let Some(ServerProgram { command, args, env, cwd }) = program else { continue };
+            fingerprint.add(command);
+            fingerprint.add_all(args);
+            fingerprint.add_all(env.iter().flat_map(|(name, value)| [name.as_str(), value.reveal()]));
+            fingerprint.add_all(cwd.iter().map(|folder| folder.as_os_str().as_encoded_bytes()));
         }
         fingerprint.finish()
     }
-}
-
-fn add_program(fingerprint: &mut Fingerprint, program: &ServerProgram) {
-    let ServerProgram { command, args, env, cwd } = program;
-    fingerprint.add(command);
-    fingerprint.add_all(args);
-    fingerprint.add_all(env.iter().flat_map(|(name, value)| [name.as_str(), value.reveal()]));
-    fingerprint.add_all(cwd.iter().map(|folder| folder.as_os_str().as_encoded_bytes()));
 }
 
 /// Reason why a change waits for approval.
@@ -125,45 +113,6 @@ impl ApprovedConfiguration {
         approved
     }
 
-    /// Approves what a record of an earlier process contains, and nothing else.
-    pub fn recorded(record: ApprovalRecord) -> Self {
-        Self { recorded: record.into_digests(), ..Self::default() }
-    }
-
-    /// Records what is approved, for the next process. `is_confirmed` tells which actions of project files the user
-    /// has agreed to for good; the others were accepted for one use.
-    pub fn record(&self, is_confirmed: &dyn Fn(&FileAction) -> bool) -> ApprovalRecord {
-        let mut record = ApprovalRecord::default();
-        record.approved.clone_from(&self.recorded);
-        for action in &self.actions {
-            let is_once = action.origin == FileOrigin::Project && !is_confirmed(action);
-            let digests = if is_once { &mut record.once } else { &mut record.approved };
-            digests.insert(action_digest(action));
-        }
-        let servers = self.servers.iter().map(|(target, entry)| (target, server_digest(entry)));
-        let tools = self.rest_tools.iter().map(|(target, entry)| (target, rest_digest(entry)));
-        let providers = self.providers.iter().map(|(target, entry)| (target, model_digest(entry)));
-        for (target, digest) in servers.chain(tools).chain(providers) {
-            let Some(digest) = digest else { continue };
-            record.approved.insert(target_digest(target));
-            record.approved.insert(entry_digest(target, &digest));
-            record.approved.extend(actions_digest(target, &self.actions));
-        }
-        record
-    }
-
-    /// Project files in use, with what they do.
-    pub fn project_actions(&self) -> Vec<FileAction> {
-        self.actions.iter().filter(|action| action.origin == FileOrigin::Project).cloned().collect()
-    }
-
-    /// Returns `true` if an entry was approved in an earlier process: in this form, or in the same files, when only
-    /// variables of the user or stored secrets can differ.
-    fn is_recorded(&self, target: &ActionTarget, digest: Option<String>, now: &[FileAction]) -> bool {
-        let is_same = digest.is_some_and(|digest| self.recorded.contains(&entry_digest(target, &digest)));
-        is_same || actions_digest(target, now).is_some_and(|actions| self.recorded.contains(&actions))
-    }
-
     /// Returns the changes in a configuration that need approval. `is_trusted` tells which actions the user has
     /// allowed elsewhere.
     pub fn review(
@@ -171,22 +120,12 @@ impl ApprovedConfiguration {
         configuration: &Configuration,
         is_trusted: &dyn Fn(&FileAction) -> bool,
     ) -> Vec<HeldChange> {
-        let review = ChangeReview {
-            before: &self.actions,
-            recorded: &self.recorded,
-            now: &configuration.actions,
-            is_trusted,
-        };
-        let is_recorded = |target: &ActionTarget, digest| {
-            !self.recorded.is_empty() && self.is_recorded(target, digest, &configuration.actions)
-        };
+        let review = ChangeReview { before: &self.actions, now: &configuration.actions, is_trusted };
         let mut held = Vec::new();
         for (toolbox, described) in &configuration.toolboxes {
             for (name, entry) in &described.servers {
                 let target = server_target(toolbox.as_str(), name.as_str());
-                let old = self.servers.get(&target);
-                let old = old.or_else(|| is_recorded(&target, server_digest(entry)).then_some(entry));
-                let reason = review.server(&target, old, entry);
+                let reason = review.server(&target, self.servers.get(&target), entry);
                 held.extend(reason.map(|reason| HeldChange {
                     program: running_program(entry).cloned(),
                     ..review.held(target, reason)
@@ -196,7 +135,6 @@ impl ApprovedConfiguration {
                 let target = rest_target(toolbox.as_str(), name.as_str());
                 let is_on = !matches!(entry, RestEntry::Usable { is_enabled: false, .. });
                 let old = self.rest_tools.get(&target);
-                let old = old.or_else(|| is_recorded(&target, rest_digest(entry)).then_some(entry));
                 let reason = review.request(&target, old.map(Origins::of_rest), &Origins::of_rest(entry));
                 held.extend(reason.filter(|_| is_on).map(|reason| review.held(target, reason)));
             }
@@ -204,7 +142,6 @@ impl ApprovedConfiguration {
         for (name, entry) in &configuration.providers {
             let target = provider_target(name.as_str());
             let old = self.providers.get(&target);
-            let old = old.or_else(|| is_recorded(&target, model_digest(entry)).then_some(entry));
             let reason = review.request(&target, old.map(Origins::of_model), &Origins::of_model(entry));
             held.extend(reason.map(|reason| review.held(target, reason)));
         }
@@ -258,10 +195,6 @@ impl ApprovedConfiguration {
         let mut approved = Self::new(configuration);
         approved.actions.retain(|action| !is_held(&action));
         approved.actions.extend(self.actions.iter().filter(is_held).cloned());
-        // The old form of what waits stays approved.
-        if !held.is_empty() {
-            approved.recorded.clone_from(&self.recorded);
-        }
         approved
     }
 }
@@ -286,7 +219,6 @@ fn provider_target(name: &str) -> ActionTarget {
 /// Compares the actions of two configurations.
 struct ChangeReview<'c> {
     before: &'c [FileAction],
-    recorded: &'c BTreeSet<String>,
     now: &'c [FileAction],
     is_trusted: &'c dyn Fn(&FileAction) -> bool,
 }
@@ -304,7 +236,7 @@ impl ChangeReview<'_> {
             ServerEntry::Mcp { connection, .. } => match &connection.target {
                 McpTarget::Program(program) => {
                     let reason = match old.map(running_program) {
-                        None => self.unknown(target),
+                        None => HeldReason::New,
                         Some(None) => HeldReason::Changed(vec!["transport"]),
                         // The programs are the same, but not the tools that can be called.
                         Some(Some(old)) if old == program => {
@@ -334,7 +266,7 @@ impl ChangeReview<'_> {
             return Some(if is_there {
                 HeldReason::Changed(vec!["URL or headers"])
             } else {
-                self.unknown(target)
+                HeldReason::New
             });
         }
         let sends_secrets = self.now_of(target).any(|action| action.sends_secrets);
@@ -342,16 +274,7 @@ impl ChangeReview<'_> {
         if !sends_secrets || !is_elsewhere || self.is_explained(target) {
             return None;
         }
-        Some(if is_there { HeldReason::Changed(vec!["origin"]) } else { self.unknown(target) })
-    }
-
-    /// Returns the reason for an entry without a known old form.
-    fn unknown(&self, target: &ActionTarget) -> HeldReason {
-        if self.recorded.contains(&target_digest(target)) {
-            HeldReason::Changed(vec!["since the last gateway"])
-        } else {
-            HeldReason::New
-        }
+        Some(if is_there { HeldReason::Changed(vec!["origin"]) } else { HeldReason::New })
     }
 
     /// Returns `true` if a project file has a change of an entry that the user has not agreed to.
@@ -369,8 +292,7 @@ impl ChangeReview<'_> {
     }
 
     fn is_known(&self, action: &FileAction) -> bool {
-        let is_same = |before: &FileAction| before.file == action.file && before.digest == action.digest;
-        self.before.iter().any(is_same) || self.recorded.contains(&action_digest(action))
+        self.before.iter().any(|before| before.file == action.file && before.digest == action.digest)
     }
 
     /// Actions of an entry. Both kinds of servers share their names.
@@ -385,82 +307,9 @@ impl ChangeReview<'_> {
             Some(action) => (action.summary.clone(), Some(action.file.clone())),
             None => (String::new(), None),
         };
-        let new: Vec<&str> = actions
-            .iter()
-            .filter(|action| !self.is_known(action))
-            .map(|action| action.as_written.as_str())
-            .collect();
-        // A change that is in no file has the form of before.
-        let as_written = match (new.is_empty(), actions.last()) {
-            (true, Some(action)) => action.as_written.clone(),
-            _ => new.join("; "),
-        };
         let is_of_project = self.is_open(&target);
-        HeldChange { target, reason, summary, as_written, file, digests, program: None, is_of_project }
+        HeldChange { target, reason, summary, file, digests, program: None, is_of_project }
     }
-}
-
-/// Digest of an action of a file.
-fn action_digest(action: &FileAction) -> String {
-    digest_of(["action".as_bytes(), action.file.as_os_str().as_encoded_bytes(), action.digest.as_bytes()])
-}
-
-/// Digest of the fact that an entry exists.
-fn target_digest(target: &ActionTarget) -> String {
-    let [section, name] = target.identity();
-    digest_of(["target", section, &target.to_string(), name])
-}
-
-/// Digest of what an entry starts, or where it sends requests.
-fn entry_digest(target: &ActionTarget, digest: &str) -> String {
-    digest_of(["entry", &target_digest(target), digest])
-}
-
-/// Digest of all actions of an entry, if it has any.
-fn actions_digest(target: &ActionTarget, actions: &[FileAction]) -> Option<String> {
-    let of_target = actions.iter().filter(|action| is_same_entry(&action.target, target));
-    let mut parts: Vec<String> = of_target.map(action_digest).collect();
-    parts.sort_unstable();
-    let head = ["actions".to_owned(), target_digest(target)];
-    (!parts.is_empty()).then(|| digest_of(head.into_iter().chain(parts)))
-}
-
-fn server_digest(entry: &ServerEntry) -> Option<String> {
-    match entry {
-        ServerEntry::Mcp { connection, .. } if connection.is_enabled => match running_program(entry) {
-            Some(program) => {
-                let mut fingerprint = Fingerprint::default();
-                fingerprint.add("program");
-                add_program(&mut fingerprint, program);
-                Some(fingerprint.finish())
-            }
-            None => Some(Origins::of_server(entry).digest()),
-        },
-        ServerEntry::OpenApi { service, .. } if service.enabled != Some(false) => {
-            Some(Origins::of_server(entry).digest())
-        }
-        ServerEntry::Mcp { .. } | ServerEntry::OpenApi { .. } | ServerEntry::Unusable(_) => None,
-    }
-}
-
-fn rest_digest(entry: &RestEntry) -> Option<String> {
-    match entry {
-        RestEntry::Usable { .. } => Some(Origins::of_rest(entry).digest()),
-        RestEntry::Unusable(_) => None,
-    }
-}
-
-fn model_digest(entry: &ModelProviderEntry) -> Option<String> {
-    match entry {
-        ModelProviderEntry::Usable(_) => Some(Origins::of_model(entry).digest()),
-        ModelProviderEntry::Unusable(_) => None,
-    }
-}
-
-fn digest_of(parts: impl IntoIterator<Item = impl AsRef<[u8]>>) -> String {
-    let mut fingerprint = Fingerprint::default();
-    fingerprint.add_all(parts);
-    fingerprint.finish()
 }
 
 /// Returns `true` if two targets are the same entry. Services are listed with the servers of their toolbox.

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use pegboard_core::fingerprint::Fingerprint;
 use pegboard_core::secret::Secret;
 use pegboard_core::settings::mcp::McpTarget;
 use pegboard_core::settings::model::{ModelProviderKind, ModelProviderSettings};
@@ -57,14 +56,6 @@ impl Origins {
     /// Returns `true` if all of the other origins are among these.
     pub(super) fn include(&self, others: &Self) -> bool {
         others.0.is_subset(&self.0)
-    }
-
-    /// Digest of the origins.
-    pub(super) fn digest(&self) -> String {
-        let mut fingerprint = Fingerprint::default();
-        fingerprint.add("origins");
-        fingerprint.add_all(&self.0);
-        fingerprint.finish()
     }
 
     fn of<'u>(urls: impl IntoIterator<Item = &'u str>) -> Self {

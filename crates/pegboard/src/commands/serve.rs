@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use axum::Router;
 use clap::Args;
-use pegboard::config::trust::ApprovedConfiguration;
 use pegboard::gateway::api::{self, Api, ApiScope, GatewayInfo};
 use pegboard::gateway::serve;
 use pegboard::providers::mcp::PoolOptions;
@@ -36,8 +35,6 @@ use access::{AdmittedClients, server_options};
 use activity::Activity;
 use approval::{ReloadRequests, TerminalAnswers};
 #[cfg(unix)]
-use approved_record::ApprovedRecord;
-#[cfg(unix)]
 use claim::GatewayClaim;
 use claim_error::ClaimError;
 use control::{ControlRequests, ServeEnd};
@@ -52,7 +49,6 @@ use stdio_client::StdioClient;
 pub(crate) mod access;
 pub(crate) mod activity;
 mod approval;
-mod approved_record;
 #[cfg(unix)]
 mod attached;
 #[cfg(unix)]
@@ -141,7 +137,7 @@ impl ServeArgs {
         {
             return Ok(code);
         }
-        let (mut configuration, mut watcher) = self.load(globals, &selection)?;
+        let (mut configuration, mut watcher) = self.load(&selection)?;
         let (telemetry, settings) = (&configuration.get().telemetry, &configuration.get().settings);
         let options = TelemetryOptions::from_settings(telemetry, settings, DEFAULT_LOG_FILTER);
         run_with_telemetry_options(globals, options, async |telemetry| {
@@ -151,12 +147,11 @@ impl ServeArgs {
                 Err(ClaimError::InUse(gateway)) => return gateway.offer(globals),
                 Err(ClaimError::Failed(failure)) => return Err(failure),
             };
-            watcher.record_in(claim.approved_record());
             loop {
-                let loaded = (configuration, &mut watcher);
+                let loaded = (configuration, watcher);
                 match Box::pin(self.serve(globals, telemetry, &mut claim, loaded)).await? {
                     ServeEnd::Stop => return Ok(ExitCode::SUCCESS),
-                    ServeEnd::Restart => configuration = watcher.load_approved()?,
+                    ServeEnd::Restart => (configuration, watcher) = self.load(&selection)?,
                 }
                 write_stderr("Restarting");
             }
@@ -164,35 +159,14 @@ impl ServeArgs {
     }
 
     /// Loads the configuration, and watches it.
-    fn load(
-        &self,
-        globals: &Globals,
-        selection: &ConfigSelection,
-    ) -> Result<(TrustedConfiguration, ConfigWatcher), CliError> {
+    fn load(&self, selection: &ConfigSelection) -> Result<(TrustedConfiguration, ConfigWatcher), CliError> {
         // Created before the configuration is read, so that no change is missed.
         let mode = if self.no_watch { WatchMode::Disabled } else { WatchMode::Enabled };
         let mut watcher = ConfigWatcher::new(selection.clone(), mode);
-        if let Some(approved) = self.recorded(globals, selection) {
-            let configuration = watcher.load_recorded(approved)?;
-            return Ok((configuration, watcher));
-        }
         let configuration = selection.read_trusted()?;
         watcher.started(&configuration);
         paths::print_problems(configuration.get());
         Ok((configuration, watcher))
-    }
-
-    /// Returns what the process that started this one in the background, or the gateway before it, has approved.
-    #[cfg(unix)]
-    fn recorded(&self, globals: &Globals, selection: &ConfigSelection) -> Option<ApprovedConfiguration> {
-        let state = paths::state_dir(globals.state.as_deref()).filter(|_| self.background.is_some())?;
-        ApprovedRecord::new(&state, &selection.identity()).read()
-    }
-
-    /// No gateway is started in the background on this platform.
-    #[cfg(not(unix))]
-    fn recorded(&self, _: &Globals, _: &ConfigSelection) -> Option<ApprovedConfiguration> {
-        None
     }
 
     async fn serve(
@@ -200,11 +174,10 @@ impl ServeArgs {
         globals: &Globals,
         telemetry: &Telemetry,
         claim: &mut GatewayClaim,
-        (configuration, watcher): (TrustedConfiguration, &mut ConfigWatcher),
+        (configuration, mut watcher): (TrustedConfiguration, ConfigWatcher),
     ) -> Result<ServeEnd, CliError> {
         let (reload_route, triggers) = self.reload_triggers(globals);
-        let (control_routes, mut control) =
-            ControlRequests::new(watcher.selection(), watcher.project_files());
+        let (control_routes, mut control) = ControlRequests::new(watcher.selection());
         let state = paths::state_dir(globals.state.as_deref());
         let http = self.http_front(&configuration.get().gateway, state.as_deref())?;
         let threads = ServerThreads::new(self.n_threads(&configuration.get().settings));
@@ -223,8 +196,7 @@ impl ServeArgs {
             log: claim.log(),
             clients: claim.list(),
         });
-        let routes =
-            reload_route.merge(control_routes).merge(claim.route(&app.gateway, watcher.project_files()));
+        let routes = reload_route.merge(control_routes).merge(claim.route(&app.gateway));
         // Opened before the port, so that commands find every gateway that clients can reach.
         let local_socket = open_local_socket(state.as_deref());
         claim.publish();

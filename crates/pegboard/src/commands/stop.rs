@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use tokio::time::{self, Instant};
 
 use super::logs::find_server;
-use super::reload::Approval;
 use crate::api_client::{ApiClient, ApiPath, ServerView, view};
 use crate::cli::format::plural;
 use crate::cli::spinner::Spinner;
@@ -32,9 +31,6 @@ pub(crate) struct StopArgs {}
 pub(crate) struct RestartArgs {
     /// Server to restart instead of the whole gateway: its name, or toolbox/server
     server: Option<String>,
-    /// Approve new and changed programs without asking
-    #[arg(long, short = 'y')]
-    yes: bool,
 }
 
 impl StopArgs {
@@ -67,9 +63,6 @@ impl RestartArgs {
         if let Some(server) = &self.server {
             return restart_server(globals, api, server).await;
         }
-        // What waits for approval is not started by the way.
-        let approval = if self.yes { Approval::Given } else { Approval::Ask };
-        approval.of_waiting(globals, api, "restart").await?;
         let before = api.get(&ApiPath::new(&["status"])).await?;
         api.post(&ApiPath::new(&["restart"]), &RawJson::empty_object()).await?;
         let spinner = Spinner::new(globals, "Restarting the gateway");

@@ -105,11 +105,6 @@ impl TerminalAnswers {
         Self { terminal: None }
     }
 
-    /// Returns `true` if the user can answer.
-    pub(super) fn is_there(&self) -> bool {
-        self.terminal.is_some()
-    }
-
     /// Returns the text that tells how to approve changes. Forgets what was typed before it.
     pub(super) fn invite(&mut self) -> &'static str {
         match &self.terminal {

@@ -29,7 +29,6 @@ use tokio_util::task::TaskTracker;
 use super::activity::Activity;
 use super::attachment::{self, AttachReply, AttachRequest};
 use crate::cli::format::now_millis;
-use crate::trust::ProjectFilesInUse;
 
 /// Time that the last responses may take to be written.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -49,7 +48,6 @@ pub(crate) struct PassedClients {
     sessions: TaskTracker,
     end_of_input: CancellationToken,
     activity: Activity,
-    project_files: ProjectFilesInUse,
 }
 
 impl PassedClients {
@@ -57,10 +55,10 @@ impl PassedClients {
         gateway: &Gateway,
         identity: String,
         list: AttachedClients,
-        (activity, project_files): (Activity, ProjectFilesInUse),
+        activity: Activity,
     ) -> Self {
         let (sessions, end_of_input) = (TaskTracker::new(), CancellationToken::new());
-        Self { gateway: gateway.clone(), identity, list, sessions, end_of_input, activity, project_files }
+        Self { gateway: gateway.clone(), identity, list, sessions, end_of_input, activity }
     }
 
     /// Returns the route that accepts clients. It is for the local socket only, since it needs no token.
@@ -111,11 +109,6 @@ async fn attach(State(clients): State<PassedClients>, mut request: Request) -> R
     if clients.sessions.len() >= MAX_CLIENTS {
         let message = format!("the gateway has {MAX_CLIENTS} clients already");
         return refusal(StatusCode::SERVICE_UNAVAILABLE, "limit_exceeded", &message);
-    }
-    let untrusted = if attaching.uses_untrusted { Vec::new() } else { clients.project_files.untrusted() };
-    if !untrusted.is_empty() {
-        let files: Vec<String> = untrusted.iter().map(|file| file.display().to_string()).collect();
-        return refusal(StatusCode::FORBIDDEN, "not_trusted", &files.join(" "));
     }
     if let Some(profile) = &attaching.profile
         && !clients.gateway.profiles().contains(profile)

@@ -37,9 +37,6 @@ pub(crate) struct AttachRequest {
     pub(crate) program: String,
     /// Variables that its configuration refers to.
     pub(crate) variables: VariableDigests,
-    /// `true` if it uses project files that are not trusted.
-    #[serde(default)]
-    pub(crate) uses_untrusted: bool,
 }
 
 /// Facts about a gateway.

@@ -58,8 +58,7 @@ fn arguments(serve: &ServeArgs, globals: &Globals) -> Vec<OsString> {
     globals.state.iter().for_each(|state| option("--state", state.into()));
     serve.toolbox.iter().for_each(|toolbox| option("--toolbox", toolbox.into()));
     option("--background", client_process().into());
-    // It starts what was approved by the process that starts it. `--trust` would go on to accept later changes.
-    let flags = [(globals.quiet, "--quiet"), (serve.no_watch, "--no-watch")];
+    let flags = [(globals.trust, "--trust"), (globals.quiet, "--quiet"), (serve.no_watch, "--no-watch")];
     arguments.extend(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| OsString::from(flag)));
     arguments.extend((0..globals.verbose).map(|_| OsString::from("--verbose")));
     arguments.extend(serve.sources.iter().map(OsString::from));

@@ -15,7 +15,6 @@ use tokio::time::{self, Instant};
 
 use super::ServeArgs;
 use super::activity::Activity;
-use super::approved_record::ApprovedRecord;
 use super::attached::PassedClients;
 use super::claim_error::{ClaimError, RunningGateway};
 use super::gateway_lock::{GatewayLock, LockAttempt, remove_stale_locks};
@@ -24,7 +23,6 @@ use super::log_file::LogFile;
 use crate::api_client::{ApiClient, ApiPath};
 use crate::cli::{CliError, ExitReason, Globals};
 use crate::paths::{self, ConfigSelection, PrivateDir};
-use crate::trust::ProjectFilesInUse;
 
 /// Time limit for another gateway to give up the configuration.
 const HANDOVER_TIMEOUT: Duration = Duration::from_secs(20);
@@ -38,8 +36,6 @@ pub(super) struct GatewayClaim {
     identity: String,
     /// `None` for a gateway that is not shared.
     lock: Option<GatewayLock>,
-    /// Record of what it is approved to run, for the next one.
-    approved: Option<ApprovedRecord>,
     mode: GatewayMode,
     log: Option<LogFile>,
     /// Logs of its servers; `None` without a configuration or a state directory.
@@ -66,7 +62,6 @@ impl GatewayClaim {
         let mut claim = Self {
             identity: selection.identity(),
             lock: None,
-            approved: None,
             mode,
             log: None,
             server_logs: None,
@@ -94,7 +89,6 @@ impl GatewayClaim {
             claim.lock = Some(wait_for_lock(&folder, &claim.identity, selection).await?);
             LogFile::new(&state, &claim.identity).end();
         }
-        claim.approved = Some(ApprovedRecord::new(&state, &claim.identity));
         remove_stale_locks(folder.path());
         Ok(claim)
     }
@@ -126,19 +120,13 @@ impl GatewayClaim {
         &self.activity
     }
 
-    /// Record of what the next gateway may run, if there may be one.
-    pub(super) fn approved_record(&self) -> Option<ApprovedRecord> {
-        self.approved.clone()
-    }
-
     /// Returns the route that accepts clients over stdio, if the gateway is shared.
-    pub(super) fn route(&mut self, gateway: &Gateway, project_files: &ProjectFilesInUse) -> Router {
+    pub(super) fn route(&mut self, gateway: &Gateway) -> Router {
         if self.lock.is_none() {
             return Router::new();
         }
         let (identity, list) = (self.identity.clone(), self.list.clone());
-        let clients =
-            PassedClients::new(gateway, identity, list, (self.activity.clone(), project_files.clone()));
+        let clients = PassedClients::new(gateway, identity, list, self.activity.clone());
         self.clients.insert(clients).route()
     }
 

@@ -3,14 +3,13 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::post;
 use axum::{Json, Router};
 use serde_json::json;
 use tokio::sync::mpsc;
 
 use crate::cli::CliError;
 use crate::paths::ConfigSelection;
-use crate::trust::ProjectFilesInUse;
 
 /// Maximum number of requests that wait.
 const MAX_REQUESTS: usize = 4;
@@ -31,17 +30,14 @@ pub(crate) struct ControlRequests(mpsc::Receiver<ServeEnd>);
 struct ControlState {
     requests: mpsc::Sender<ServeEnd>,
     selection: ConfigSelection,
-    project_files: ProjectFilesInUse,
 }
 
 impl ControlRequests {
     /// Creates the routes that accept requests, and their receiver. They are for the local socket only.
-    pub(crate) fn new(selection: &ConfigSelection, project_files: &ProjectFilesInUse) -> (Router, Self) {
+    pub(crate) fn new(selection: &ConfigSelection) -> (Router, Self) {
         let (requests, receiver) = mpsc::channel(MAX_REQUESTS);
-        let state =
-            ControlState { requests, selection: selection.clone(), project_files: project_files.clone() };
+        let state = ControlState { requests, selection: selection.clone() };
         let routes = Router::new().route("/api/stop", post(stop)).route("/api/restart", post(restart));
-        let routes = routes.route("/api/untrusted", get(untrusted));
         (routes.with_state(state), Self(receiver))
     }
 
@@ -63,8 +59,8 @@ async fn stop(State(state): State<ControlState>) -> Response {
 /// `POST /api/restart`
 async fn restart(State(state): State<ControlState>) -> Response {
     // A gateway that cannot start again is not stopped.
-    if let Err(error) = state.selection.inspect() {
-        let message = format!("the gateway was not restarted: {}", CliError::from(error).summary());
+    if let Err(failure) = check_start(&state.selection) {
+        let message = format!("the gateway was not restarted: {}", failure.summary());
         let hint = "fix it, then run pegboard restart again; pegboard validate shows all problems";
         let error = json!({"error": {"code": "config_invalid", "message": message, "hint": hint}});
         return (StatusCode::CONFLICT, Json(error)).into_response();
@@ -72,9 +68,16 @@ async fn restart(State(state): State<ControlState>) -> Response {
     state.request(ServeEnd::Restart)
 }
 
-/// `GET /api/untrusted`
-async fn untrusted(State(state): State<ControlState>) -> Response {
-    Json(json!({"files": state.project_files.untrusted()})).into_response()
+/// Checks that the configuration can be started without asking.
+pub(super) fn check_start(selection: &ConfigSelection) -> Result<(), CliError> {
+    let configuration = selection.inspect()?;
+    match selection.gate().untrusted(&configuration.actions)?.first() {
+        None => Ok(()),
+        Some(action) => {
+            let message = format!("{} is not trusted: see pegboard trust", action.file.display());
+            Err(CliError::configuration(message))
+        }
+    }
 }
 
 impl ControlState {

@@ -10,11 +10,9 @@ use pegboard::runtime::Runtime;
 
 use super::ServeArgs;
 use super::activity::Activity;
-use super::approved_record::ApprovedRecord;
 use super::claim_error::ClaimError;
 use crate::cli::Globals;
 use crate::paths::ConfigSelection;
-use crate::trust::ProjectFilesInUse;
 
 /// No claim to the configuration.
 pub(super) struct UnsharedClaim {
@@ -45,11 +43,7 @@ impl UnsharedClaim {
         &self.activity
     }
 
-    pub(super) fn approved_record(&self) -> Option<ApprovedRecord> {
-        None
-    }
-
-    pub(super) fn route(&mut self, _gateway: &Gateway, _project_files: &ProjectFilesInUse) -> Router {
+    pub(super) fn route(&mut self, _gateway: &Gateway) -> Router {
         Router::new()
     }
 

@@ -8,19 +8,17 @@ use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use pegboard::config::trust::ApprovedConfiguration;
 use pegboard::settings::DaemonMode;
 use pegboard::telemetry::write_stderr;
 use pegboard::wire::MAX_MESSAGE_BYTES;
 use pegboard::wire::stdio::{standard_input, standard_output};
 use tokio::time::{self, Instant};
 
-use super::approved_record::ApprovedRecord;
 use super::attachment::{AttachRequest, VariableDigests};
 use super::gateway_lock::{LockAttempt, LockEnd};
 use super::log_file::LogFile;
 use super::stdout_closed::stdout_closed;
-use super::{ServeArgs, background, shutdown_signal};
+use super::{ServeArgs, background, control, shutdown_signal};
 use crate::cli::format::plural;
 use crate::cli::{CliError, Globals};
 use crate::paths::{self, ConfigSelection};
@@ -61,7 +59,6 @@ pub(super) fn run(
     let location = GatewayLocation {
         folder: paths::socket_dir(&state),
         log: LogFile::new(&state, &identity),
-        approved: ApprovedRecord::new(&state, &identity),
         request: AttachRequest {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             identity,
@@ -69,7 +66,6 @@ pub(super) fn run(
             pid: std::process::id(),
             program: background::client_process(),
             variables: VariableDigests::new(variables),
-            uses_untrusted: globals.trust,
         },
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -85,7 +81,7 @@ pub(super) fn run(
             log: RefCell::default(),
             n_short_lives: Cell::default(),
         };
-        match passing.connect(GatewayApproval::Approve).await {
+        match passing.connect(UntrustedFiles::Ask).await {
             Ok(connection) => passing.serve(connection).await.map(Some),
             Err(ConnectError::Failed(failure)) => Err(failure),
             Err(ConnectError::Unshared(reason)) => {
@@ -106,14 +102,13 @@ fn has_client() -> bool {
     input.is_ok_and(|input| null != Ok(input))
 }
 
-/// Approval of the configuration of a gateway that this client starts.
+/// Treatment of project files that are not trusted when a gateway is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum GatewayApproval {
-    /// The configuration as it is now: the user has started this client. Project files that are not trusted need
-    /// consent.
-    Approve,
-    /// The configuration that the last gateway was approved to run. The user cannot be shown what has changed since.
-    Continue,
+enum UntrustedFiles {
+    /// The user is asked, if there is a terminal.
+    Ask,
+    /// They are rejected.
+    Reject,
 }
 
 /// A client over stdio.
@@ -129,12 +124,15 @@ struct PassThrough<'a> {
 
 impl PassThrough<'_> {
     /// Connects to the gateway, or starts one.
-    async fn connect(&self, rule: GatewayApproval) -> Result<GatewayConnection, ConnectError> {
+    async fn connect(&self, rule: UntrustedFiles) -> Result<GatewayConnection, ConnectError> {
         let connection = self.location.connect(|lock| {
-            match rule {
-                GatewayApproval::Approve => self.approve()?,
-                GatewayApproval::Continue => self.check_continuation().map_err(ConnectError::Failed)?,
-            }
+            let admitted = match rule {
+                UntrustedFiles::Ask => {
+                    self.selection.read_trusted().map(|trusted| paths::print_problems(trusted.get()))
+                }
+                UntrustedFiles::Reject => control::check_start(self.selection),
+            };
+            admitted.map_err(ConnectError::Failed)?;
             let started = background::start(self.serve, self.globals, lock, &self.location.log);
             started
                 .map_err(|error| ConnectError::Unshared(format!("cannot start in the background: {error}")))
@@ -142,22 +140,6 @@ impl PassThrough<'_> {
         let connection = connection.await?;
         self.report_differences(&connection);
         Ok(connection)
-    }
-
-    /// Approves the configuration as it is now, for the gateway that is about to start.
-    fn approve(&self) -> Result<(), ConnectError> {
-        let trusted = self.selection.read_trusted().map_err(ConnectError::Failed)?;
-        paths::print_problems(trusted.get());
-        let approved = ApprovedConfiguration::new(trusted.get());
-        let written = self.location.approved.write(&approved, self.selection.gate());
-        written.map_err(|error| ConnectError::Unshared(format!("cannot record what may be started: {error}")))
-    }
-
-    /// Checks that a gateway can start with what the last one was approved to run. What was accepted for one use
-    /// stays accepted only for clients that said so themselves.
-    fn check_continuation(&self) -> Result<(), CliError> {
-        self.selection.inspect()?;
-        if self.globals.trust { Ok(()) } else { self.location.approved.forget_single_use() }
     }
 
     /// Tells how the gateway differs from one that this client would have started.
@@ -230,7 +212,7 @@ impl PassThrough<'_> {
             if !is_wanted && !self.wait_for_need(client).await {
                 return Ok(None);
             }
-            match self.connect(GatewayApproval::Continue).await {
+            match self.connect(UntrustedFiles::Reject).await {
                 Ok(connection) => {
                     let pid = connection.reply.pid;
                     write_stderr(&format!(

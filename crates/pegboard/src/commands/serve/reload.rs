@@ -16,11 +16,10 @@ use pegboard::wiring::App;
 use tokio::time;
 
 use super::approval::{APPROVE_BY_COMMAND, ReloadRequest, ReloadRequests, TerminalAnswers};
-use super::approved_record::ApprovedRecord;
 use crate::cli::CliError;
 use crate::cli::format::one_line;
 use crate::paths::{self, ConfigSelection};
-use crate::trust::{MAX_CHARACTERS, ProjectFilesInUse, TrustedConfiguration, is_shown_in_full};
+use crate::trust::{MAX_CHARACTERS, TrustedConfiguration, is_shown_in_full};
 
 /// Interval between checks of the files.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -52,10 +51,6 @@ pub(crate) struct ConfigWatcher {
     pending: PendingChanges,
     /// Those among them that were printed in full, and that an answer on the terminal is about.
     shown: Vec<HeldChange>,
-    /// Record of what is approved, for the next gateway.
-    record: Option<ApprovedRecord>,
-    /// Project files in use.
-    project_files: ProjectFilesInUse,
 }
 
 /// Sources of requests to reload.
@@ -126,18 +121,7 @@ impl ConfigWatcher {
     pub(crate) fn new(selection: ConfigSelection, mode: WatchMode) -> Self {
         let digests = FileDigests::new(&selection.candidates(), &[]);
         let (approved, pending) = (ApprovedConfiguration::default(), PendingChanges::default());
-        let project_files = ProjectFilesInUse::new(selection.gate());
-        Self {
-            selection,
-            mode,
-            referenced: Vec::new(),
-            digests,
-            approved,
-            pending,
-            shown: Vec::new(),
-            record: None,
-            project_files,
-        }
+        Self { selection, mode, referenced: Vec::new(), digests, approved, pending, shown: Vec::new() }
     }
 
     /// Watched sources.
@@ -150,59 +134,10 @@ impl ConfigWatcher {
         &self.pending
     }
 
-    /// Project files in use.
-    pub(crate) fn project_files(&self) -> &ProjectFilesInUse {
-        &self.project_files
-    }
-
     /// Sets the configuration that was started. Also watches the files that it refers to.
     pub(crate) fn started(&mut self, configuration: &TrustedConfiguration) {
+        self.approved = ApprovedConfiguration::new(configuration.get());
         self.watch_references(configuration.get());
-        self.set_approved(ApprovedConfiguration::new(configuration.get()));
-    }
-
-    /// Keeps a record of what is approved from now on.
-    pub(crate) fn record_in(&mut self, record: Option<ApprovedRecord>) {
-        self.record = record;
-        self.save();
-    }
-
-    /// Loads what an earlier process has approved; everything else waits.
-    pub(crate) fn load_recorded(
-        &mut self,
-        approved: ApprovedConfiguration,
-    ) -> Result<TrustedConfiguration, CliError> {
-        self.approved = approved;
-        self.load_approved()
-    }
-
-    /// Loads the configuration in order to start it again. What has changed without approval waits, as in a reload.
-    pub(crate) fn load_approved(&mut self) -> Result<TrustedConfiguration, CliError> {
-        self.digests = FileDigests::new(&self.selection.candidates(), &self.referenced);
-        let configuration = self.selection.inspect()?;
-        paths::print_problems(&configuration);
-        self.watch_references(&configuration);
-        let store = self.trusted_files();
-        let (trusted, held) = TrustedConfiguration::of_approved(configuration, &self.approved, &store);
-        self.set_approved(self.approved.after(trusted.get(), &held));
-        self.pending.replace(held.iter().cloned().map(pending_change).collect());
-        self.shown = held;
-        self.report_pending(&mut TerminalAnswers::none());
-        Ok(trusted)
-    }
-
-    fn set_approved(&mut self, approved: ApprovedConfiguration) {
-        self.project_files.replace(approved.project_actions());
-        self.approved = approved;
-        self.save();
-    }
-
-    /// Records what is approved, for the next gateway.
-    fn save(&self) {
-        let Some(record) = &self.record else { return };
-        if let Err(error) = record.write(&self.approved, self.selection.gate()) {
-            write_stderr(&format!("warning: after a crash, changes need your approval again: {error}"));
-        }
     }
 
     fn watch_references(&mut self, configuration: &Configuration) {
@@ -276,18 +211,12 @@ impl ConfigWatcher {
         actions.retain(|action| agreed.iter().any(|change| change.includes(action)));
         let changes = app.reload(configuration, served, telemetry).await;
         let changes = changes.map_err(|error| CliError::configuration(error.to_string()))?.to_string();
-        // A user who accepted the files for one use has not agreed to more.
-        let is_for_good = self.project_files.untrusted().is_empty();
-        self.set_approved(approved);
-        self.pending.replace(held.iter().cloned().map(pending_change).collect());
-        // The command shows them to the user who decides.
-        let pending = held.iter().map(as_written).collect();
+        self.approved = approved;
+        let pending: Vec<PendingChange> = held.iter().cloned().map(pending_change).collect();
+        self.pending.replace(pending.clone());
         let digest = HeldChange::digest_of(&held);
         self.shown = held;
-        if is_for_good {
-            self.remember(actions).await;
-            self.save();
-        }
+        self.remember(actions).await;
         let approved = agreed.into_iter().map(pending_change).collect();
         Ok(ReloadOutcome { changes, approved, pending, digest })
     }
@@ -306,24 +235,16 @@ impl ConfigWatcher {
 
     /// Returns the changes that need approval.
     fn review(&self, configuration: &Configuration) -> Vec<HeldChange> {
-        let trusted = self.trusted_files();
-        self.approved.review(configuration, &|action| trusted.is_trusted(action))
-    }
-
-    fn trusted_files(&self) -> TrustStore {
-        self.selection.gate().store().unwrap_or_else(|error| {
+        let trusted = self.selection.gate().store().unwrap_or_else(|error| {
             write_stderr(&format!("{error}"));
             TrustStore::default()
-        })
+        });
+        self.approved.review(configuration, &|action| trusted.is_trusted(action))
     }
 
     /// Prints the changes that wait for approval.
     fn report_pending(&mut self, terminal: &mut TerminalAnswers) {
-        let pending: Vec<PendingChange> = if terminal.is_there() {
-            self.shown.iter().map(as_written).collect()
-        } else {
-            self.pending.list()
-        };
+        let pending = self.pending.list();
         for PendingChange { entry, reason, action, .. } in &pending {
             let (entry, action) = (one_line(entry, MAX_CHARACTERS), one_line(action, MAX_CHARACTERS));
             write_stderr(&format!("Waiting  {entry} ({reason}): {action}"));
@@ -360,11 +281,6 @@ impl ConfigWatcher {
         self.digests = FileDigests::new(&own, &referenced);
         trigger
     }
-}
-
-/// Returns a change with its description in full.
-fn as_written(held: &HeldChange) -> PendingChange {
-    PendingChange { action: held.as_written.clone(), ..pending_change(held.clone()) }
 }
 
 fn pending_change(held: HeldChange) -> PendingChange {

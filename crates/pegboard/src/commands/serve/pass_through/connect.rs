@@ -12,13 +12,11 @@ use pegboard::gateway::api::ApiErrorResponse;
 use tokio::net::UnixStream;
 use tokio::time::{self, Instant};
 
-use super::super::approved_record::ApprovedRecord;
 use super::super::attachment::{self, AttachReply, AttachRequest};
 use super::super::gateway_lock::{GatewayLock, LockAttempt};
 use super::super::log_file::LogFile;
 use crate::cli::CliError;
 use crate::paths::PrivateDir;
-use crate::trust::gateway_uses_untrusted;
 
 /// Time limit for a gateway to accept clients.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -36,8 +34,6 @@ pub(super) struct GatewayLocation {
     /// Directory of sockets and locks.
     pub(super) folder: PrivateDir,
     pub(super) log: LogFile,
-    /// Record of the programs that the gateway may run.
-    pub(super) approved: ApprovedRecord,
     pub(super) request: AttachRequest,
 }
 
@@ -157,9 +153,6 @@ async fn refusal(response: axum::http::Response<Body>) -> AttachError {
         StatusCode::CONFLICT | StatusCode::SERVICE_UNAVAILABLE => AttachError::NotReady,
         StatusCode::NOT_FOUND if error.code == "usage" => {
             AttachError::Final(ConnectError::Failed(CliError::usage(error.message)))
-        }
-        StatusCode::FORBIDDEN if error.code == "not_trusted" => {
-            AttachError::Final(ConnectError::Failed(gateway_uses_untrusted(&error.message)))
         }
         _ => AttachError::Final(ConnectError::Unshared(format!(
             "the running gateway is of another version and answers {status}"
