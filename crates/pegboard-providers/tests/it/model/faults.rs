@@ -168,7 +168,7 @@ async fn a_truncated_reply_is_retried_from_the_start() {
 }
 
 #[tokio::test]
-async fn a_connection_error_hides_the_address() {
+async fn a_refused_connection_is_not_tried_again_and_hides_the_address() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base_url = Some(format!("http://{}", listener.local_addr().unwrap()));
     drop(listener);
@@ -176,7 +176,8 @@ async fn a_connection_error_hides_the_address() {
         let model =
             model(ModelProviderSettings { base_url: base_url.clone(), ..ModelProviderSettings::new(kind) });
         let error = ask(&*model, &request(Delivery::Streamed)).await.0.unwrap_err();
-        assert_eq!(error.kind, ModelErrorKind::Unreachable);
+        assert_eq!(error.kind, ModelErrorKind::NotListening);
+        assert!(!error.kind.is_transient());
         assert!(!error.reason.contains("127.0.0.1"), "the address may hold a secret: {error}");
     }
 }
