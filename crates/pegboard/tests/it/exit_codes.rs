@@ -149,11 +149,7 @@ const CASES: [(i32, &str, &[&str]); 11] = [
         ],
     ),
     (5, "empty", &["status", "stop", "logs", "connect cursor --http"]),
-    (
-        6,
-        "work",
-        &["--timeout 1ms call clock/now city=Oslo", "status --wait 1ms", "--timeout 1ms run answers.ai hi"],
-    ),
+    (6, "work", &["--timeout 1ms call clock/now city=Oslo", "status --wait 1ms"]),
     (7, "work", &["call clock/now bogus=1", "call clock/now", "call clock/now {\"city\":5}"]),
 ];
 

@@ -255,8 +255,8 @@ async fn the_file_is_found_by_variable_or_name() {
     said += &exit_of(&environment, None, &[]).await;
     said += &exit_of(&environment, None, &[("WORKBENCH_CONFIG", "mine.json")]).await;
     insta::assert_snapshot!(said, @r#"
-    error[config_invalid]: FOLDER/nowhere.json: no such file. Check the path, or create it: {"mcpServers": {"files": {"command": "my-server"}}}
-    exit 3
+    error[not_found]: FOLDER/nowhere.json: no such file. Check the path, or create it: {"mcpServers": {"files": {"command": "my-server"}}}
+    exit 4
     error[config_invalid]: FOLDER/workbench-config.json:1:1  config
        1 | []
          | ^^ a configuration must be an object of settings, not a list

@@ -116,7 +116,7 @@ async fn an_invalid_file_keeps_the_running_configuration() {
     "#);
     std::fs::remove_file(&file).unwrap();
     insta::assert_snapshot!(plain(&endpoint.wait_for_line("Kept").await, &environment), @r#"
-    error[config_invalid]: /pegboard.json: no such file. Check the path, or create it: {"mcpServers": {"files": {"command": "my-server"}}}
+    error[not_found]: /pegboard.json: no such file. Check the path, or create it: {"mcpServers": {"files": {"command": "my-server"}}}
     Kept  the previous configuration; fix /pegboard.json, and it is reloaded
     "#);
     assert_eq!(text(&call(&client, "s__x", json!({"n": 1})).await), r#"s/x {"n":1}"#);
