@@ -179,8 +179,8 @@ async fn a_response_that_is_not_json_ends_its_request() {
         (nan(""), 1, &[1]),
         (nan("\"id\":NaN,"), 1, &[1]),
         (nan(""), 2, &[]),
-        (large.clone(), 1, &[1]),
-        (large, 2, &[]),
+        (large.clone(), 1, &[]),
+        (large, 2, &[2]),
         (banner, 1, &[]),
         (notification, 1, &[]),
     ];
