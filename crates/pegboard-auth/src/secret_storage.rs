@@ -1,11 +1,13 @@
 //! Secrets of the user: in the keyring of the system, or in an encrypted file where there is none.
 //!
 //! The index in the state folder lists names, so that they are found without the keyring; a value that is not in the
-//! keyring is encrypted in it. The key for that, which also encrypts stored logins, is in the keyring, or else in a
-//! file beside the index.
+//! keyring is encrypted in it, with a key in a file beside it. The key that encrypts stored logins is in the keyring, or
+//! else the same. Sessions with and without a keyring share a state folder (a desktop, and SSH), so the index says what
+//! the keyring holds: one that cannot be reached is not an empty one.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -39,6 +41,8 @@ const MAX_INDEX_BYTES: u64 = 4 * 1024 * 1024;
 const MAX_SECRET_BYTES: usize = 2048;
 /// Maximum number of secrets.
 const MAX_SECRETS: usize = 1000;
+/// Maximum number of damaged files kept beside the index.
+const MAX_SET_ASIDE: usize = 10;
 /// Maximum length of a name.
 const MAX_NAME_BYTES: usize = 100;
 
@@ -99,7 +103,8 @@ impl From<SecretName> for String {
 pub struct InvalidSecretName;
 
 /// Place of a secret.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum SecretPlace {
     /// The keyring of the system.
     Keyring,
@@ -141,6 +146,25 @@ pub enum SecretStorageError {
         /// The file.
         path: PathBuf,
     },
+    /// The index, or the file of the key, is not what was written.
+    #[error("{} is damaged; it is set aside when a secret is set", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+    },
+    /// There are too many damaged files.
+    #[error(
+        "{} is damaged, and there are already {MAX_SET_ASIDE} damaged files beside it: move them away", path.display()
+    )]
+    TooManyDamaged {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The key in the keyring is not what was stored.
+    #[error(
+        "the entry '{KEY_ENTRY}' of Pegboard in the keyring is damaged; remove it there, and log in again"
+    )]
+    DamagedKey,
 }
 
 /// A secret as the index describes it.
@@ -150,11 +174,33 @@ struct IndexEntry {
     /// The encrypted value; absent if it is in the keyring.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     sealed: Option<String>,
+    /// The keyring has an older value: it could not be reached when the secret was replaced or removed.
+    #[serde(default, skip_serializing_if = "is_false")]
+    is_outdated_in_keyring: bool,
+}
+
+impl IndexEntry {
+    /// Returns the place of the value; `None` if it was removed.
+    fn place(&self) -> Option<SecretPlace> {
+        match (&self.sealed, self.is_outdated_in_keyring) {
+            (Some(_), _) => Some(SecretPlace::File),
+            (None, false) => Some(SecretPlace::Keyring),
+            (None, true) => None,
+        }
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 #[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SecretIndex {
+    /// Place of the key that encrypts logins, once it exists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    key: Option<SecretPlace>,
     secrets: BTreeMap<SecretName, IndexEntry>,
 }
 
@@ -162,7 +208,7 @@ struct SecretIndex {
 pub struct SecretStorage {
     folder: PathBuf,
     /// The keyring, once it has been looked for: doing so connects to a service of the system.
-    keyring: OnceLock<Option<Arc<dyn Keyring>>>,
+    keyring: OnceLock<Result<Option<Arc<dyn Keyring>>, KeyringError>>,
 }
 
 impl SecretStorage {
@@ -173,12 +219,13 @@ impl SecretStorage {
 
     /// Opens the secrets of a state folder with a keyring, or with files alone.
     pub fn with_keyring(folder: &Path, keyring: Option<Arc<dyn Keyring>>) -> Self {
-        Self { folder: folder.to_owned(), keyring: OnceLock::from(keyring) }
+        Self { folder: folder.to_owned(), keyring: OnceLock::from(Ok(keyring)) }
     }
 
-    fn keyring(&self) -> Option<&dyn Keyring> {
-        let find = || SystemKeyring::find().map(|found| Arc::new(found) as Arc<dyn Keyring>);
-        self.keyring.get_or_init(find).as_deref()
+    /// Returns the keyring; `None` if there is none. One that does not answer is asked once.
+    fn keyring(&self) -> Result<Option<&dyn Keyring>, KeyringError> {
+        let find = || Ok(SystemKeyring::find()?.map(|found| Arc::new(found) as Arc<dyn Keyring>));
+        self.keyring.get_or_init(find).as_ref().map(Option::as_deref).map_err(Clone::clone)
     }
 
     /// Returns the file that holds the values that are not in the keyring.
@@ -190,17 +237,21 @@ impl SecretStorage {
     pub fn get(&self, name: &SecretName) -> Result<Option<Secret>, SecretStorageError> {
         let index = self.read_index()?;
         let entry = index.secrets.get(name);
-        if let Some(IndexEntry { sealed: Some(sealed) }) = entry {
+        if let Some(sealed) = entry.and_then(|entry| entry.sealed.as_ref()) {
             return self.unseal(name, sealed).map(Some);
         }
-        match self.keyring() {
+        let place = entry.map(IndexEntry::place);
+        if place == Some(None) {
+            return Ok(None);
+        }
+        match self.keyring()? {
             Some(keyring) => Ok(keyring.get(name.as_str())?),
-            None if entry.is_some() => Err(KeyringError::Missing.into()),
+            None if place.is_some() => Err(KeyringError::Missing.into()),
             None => Ok(None),
         }
     }
 
-    /// Stores a secret, replacing the one of this name.
+    /// Stores a secret, replacing the one of this name. An index that is damaged is set aside.
     pub fn set(&self, name: &SecretName, value: &Secret) -> Result<SecretPlace, SecretStorageError> {
         let n_characters = value.reveal().chars().count();
         if n_characters < MIN_SECRET_CHARACTERS {
@@ -209,101 +260,136 @@ impl SecretStorage {
         if value.reveal().len() > MAX_SECRET_BYTES {
             return Err(SecretStorageError::TooLong);
         }
+        let keyring = self.keyring()?;
         let _lock = self.lock()?;
-        let mut index = self.read_index()?;
-        if index.secrets.len() >= MAX_SECRETS && !index.secrets.contains_key(name) {
+        let mut index = unless_damaged(self.read_index())?.unwrap_or_default();
+        let replaced = index.secrets.remove(name);
+        if index.secrets.len() >= MAX_SECRETS {
             return Err(SecretStorageError::TooMany);
         }
-        let sealed = match self.keyring() {
-            Some(keyring) => {
-                keyring.set(name.as_str(), value)?;
-                None
-            }
-            None => Some(self.seal(name, value)?),
+        let (sealed, is_outdated_in_keyring) = if let Some(keyring) = keyring {
+            keyring.set(name.as_str(), value)?;
+            (None, false)
+        } else {
+            let was_in_keyring = |entry: IndexEntry| entry.sealed.is_none() || entry.is_outdated_in_keyring;
+            (Some(self.seal(name, value)?), replaced.is_some_and(was_in_keyring))
         };
-        let place = if sealed.is_some() { SecretPlace::File } else { SecretPlace::Keyring };
-        index.secrets.insert(name.clone(), IndexEntry { sealed });
+        let place = if keyring.is_some() { SecretPlace::Keyring } else { SecretPlace::File };
+        index.secrets.insert(name.clone(), IndexEntry { sealed, is_outdated_in_keyring });
         self.write_index(&index)?;
         Ok(place)
     }
 
     /// Removes a secret; returns `false` if there was none.
     pub fn remove(&self, name: &SecretName) -> Result<bool, SecretStorageError> {
+        let keyring = self.keyring()?;
         let _lock = self.lock()?;
         let mut index = self.read_index()?;
         let removed = index.secrets.remove(name);
-        let is_sealed = removed.as_ref().is_some_and(|entry| entry.sealed.is_some());
-        let was_in_keyring = match (self.keyring(), is_sealed) {
-            (Some(keyring), false) => keyring.remove(name.as_str())?,
-            (None, false) if removed.is_some() => return Err(KeyringError::Missing.into()),
-            (_, true) | (None, false) => false,
+        let place = removed.as_ref().and_then(IndexEntry::place);
+        let is_outdated_in_keyring = removed.as_ref().is_some_and(|entry| entry.is_outdated_in_keyring);
+        let was_in_keyring = match keyring {
+            Some(keyring) => keyring.remove(name.as_str())?,
+            None if place == Some(SecretPlace::Keyring) => return Err(KeyringError::Missing.into()),
+            None if is_outdated_in_keyring => {
+                index.secrets.insert(name.clone(), IndexEntry { sealed: None, is_outdated_in_keyring });
+                false
+            }
+            None => false,
         };
         if removed.is_some() {
             self.write_index(&index)?;
         }
-        Ok(removed.is_some() || was_in_keyring)
+        Ok(place.is_some() || was_in_keyring)
     }
 
     /// Returns the names of all secrets, with their places.
     pub fn list(&self) -> Result<Vec<(SecretName, SecretPlace)>, SecretStorageError> {
-        let place = |entry: &IndexEntry| {
-            if entry.sealed.is_some() { SecretPlace::File } else { SecretPlace::Keyring }
-        };
         let secrets = self.read_index()?.secrets;
-        Ok(secrets.iter().map(|(name, entry)| (name.clone(), place(entry))).collect())
+        let placed = secrets.into_iter().filter_map(|(name, entry)| entry.place().map(|place| (name, place)));
+        Ok(placed.collect())
     }
 
-    /// Returns the key that encrypts what is stored in the state folder. It is created on first use: in the keyring,
-    /// or in a file that only this user can read.
+    /// Returns the key that encrypts stored logins. It is created on first use: in the keyring, or in a file that only
+    /// this user can read. From then on it is looked for in that place alone, so that no second key is created while
+    /// the keyring cannot be reached.
     pub fn sealing_key(&self) -> Result<SealingKey, SecretStorageError> {
-        if let Some(key) = self.existing_key()? {
+        if let Some(place) = self.read_index()?.key
+            && let Some(key) = self.key_in(place)?
+        {
             return Ok(key);
         }
+        let keyring = self.keyring()?;
         let _lock = self.lock()?;
-        self.key_under_lock()
+        let mut index = self.read_index()?;
+        let place = match (index.key, keyring) {
+            (Some(place), _) => place,
+            // The index may have been set aside.
+            (None, Some(keyring)) if keyring.get(KEY_ENTRY)?.is_some() => SecretPlace::Keyring,
+            (None, Some(_)) if self.file_key()?.is_none() => SecretPlace::Keyring,
+            (None, _) => SecretPlace::File,
+        };
+        // Another process may have created it before the lock was taken.
+        let key = match (self.key_in(place)?, place, keyring) {
+            (Some(key), _, _) => key,
+            (None, SecretPlace::Keyring, Some(keyring)) => {
+                let (key, text) = self.new_key()?;
+                keyring.set(KEY_ENTRY, &text)?;
+                key
+            }
+            (None, SecretPlace::Keyring, None) => return Err(KeyringError::Missing.into()),
+            (None, SecretPlace::File, _) => self.create_file_key()?,
+        };
+        if index.key != Some(place) {
+            index.key = Some(place);
+            self.write_index(&index)?;
+        }
+        Ok(key)
     }
 
-    /// Returns the key if it exists. A key in the file precedes: it was in use before there was a keyring.
-    fn existing_key(&self) -> Result<Option<SealingKey>, SecretStorageError> {
-        let path = self.folder.join(KEY_FILE);
-        let text = match read_private(&path, MAX_INDEX_BYTES)? {
-            Some(text) => Some(Secret::new(text.as_str())),
-            None => self.keyring().map(|keyring| keyring.get(KEY_ENTRY)).transpose()?.flatten(),
-        };
-        let Some(text) = text else { return Ok(None) };
-        let mut bytes = Zeroizing::new([0; KEY_BYTES]);
-        let decoded = STANDARD.decode(text.reveal().trim()).map(Zeroizing::new);
-        match decoded {
-            Ok(decoded) if decoded.len() == KEY_BYTES => bytes.copy_from_slice(&decoded),
-            Ok(_) | Err(_) => return Err(SecretStorageError::Unreadable { path }),
+    /// Returns the key in a place; `None` if it does not exist.
+    fn key_in(&self, place: SecretPlace) -> Result<Option<SealingKey>, SecretStorageError> {
+        match place {
+            SecretPlace::File => self.file_key(),
+            SecretPlace::Keyring => {
+                let text = self.keyring()?.ok_or(KeyringError::Missing)?.get(KEY_ENTRY)?;
+                let Some(text) = text else { return Ok(None) };
+                parse_key(text.reveal()).map(Some).ok_or(SecretStorageError::DamagedKey)
+            }
         }
-        Ok(Some(SealingKey::new(&bytes)))
+    }
+
+    fn file_key(&self) -> Result<Option<SealingKey>, SecretStorageError> {
+        let path = self.folder.join(KEY_FILE);
+        let Some(text) = read_private(&path, MAX_INDEX_BYTES)? else { return Ok(None) };
+        parse_key(&text).map(Some).ok_or(SecretStorageError::Damaged { path })
+    }
+
+    fn create_file_key(&self) -> Result<SealingKey, SecretStorageError> {
+        let (key, text) = self.new_key()?;
+        replace_private(&self.folder, KEY_FILE, text.reveal().as_bytes())?;
+        Ok(key)
+    }
+
+    /// Returns a new key, and as text.
+    fn new_key(&self) -> Result<(SealingKey, Secret), SecretStorageError> {
+        let mut bytes = Zeroizing::new([0; KEY_BYTES]);
+        rand::fill(bytes.as_mut_slice()).map_err(|_| FileError::random(&self.folder))?;
+        Ok((SealingKey::new(&bytes), Secret::new(STANDARD.encode(bytes.as_slice()))))
     }
 
     fn seal(&self, name: &SecretName, value: &Secret) -> Result<String, SecretStorageError> {
-        let unusable = || SecretStorageError::Unreadable { path: self.index_path() };
-        let sealed = self.key_under_lock()?.seal(value.reveal().as_bytes(), name.as_str().as_bytes());
-        Ok(STANDARD.encode(sealed.ok_or_else(unusable)?))
-    }
-
-    /// Returns the key, and creates it if no other process has done so before the lock was taken.
-    fn key_under_lock(&self) -> Result<SealingKey, SecretStorageError> {
-        if let Some(key) = self.existing_key()? {
-            return Ok(key);
-        }
-        let mut bytes = Zeroizing::new([0; KEY_BYTES]);
-        rand::fill(bytes.as_mut_slice()).map_err(|_| FileError::random(&self.folder))?;
-        let text = Secret::new(STANDARD.encode(bytes.as_slice()));
-        match self.keyring() {
-            Some(keyring) => keyring.set(KEY_ENTRY, &text)?,
-            None => replace_private(&self.folder, KEY_FILE, text.reveal().as_bytes())?,
-        }
-        Ok(SealingKey::new(&bytes))
+        let key = match unless_damaged(self.file_key())?.flatten() {
+            Some(key) => key,
+            None => self.create_file_key()?,
+        };
+        let sealed = key.seal(value.reveal().as_bytes(), name.as_str().as_bytes());
+        Ok(STANDARD.encode(sealed.ok_or_else(|| FileError::random(&self.folder))?))
     }
 
     fn unseal(&self, name: &SecretName, sealed: &str) -> Result<Secret, SecretStorageError> {
         let unreadable = || SecretStorageError::Unreadable { path: self.index_path() };
-        let key = self.existing_key()?.ok_or_else(unreadable)?;
+        let key = self.file_key()?.ok_or_else(unreadable)?;
         let sealed = STANDARD.decode(sealed).map_err(|_| unreadable())?;
         let plain = key.open(&sealed, name.as_str().as_bytes()).ok_or_else(unreadable)?;
         std::str::from_utf8(&plain).map(Secret::new).map_err(|_| unreadable())
@@ -312,7 +398,7 @@ impl SecretStorage {
     fn read_index(&self) -> Result<SecretIndex, SecretStorageError> {
         let path = self.index_path();
         let Some(text) = read_private(&path, MAX_INDEX_BYTES)? else { return Ok(SecretIndex::default()) };
-        serde_json::from_str(&text).map_err(|_| SecretStorageError::Unreadable { path })
+        serde_json::from_str(&text).map_err(|_| SecretStorageError::Damaged { path })
     }
 
     fn write_index(&self, index: &SecretIndex) -> Result<(), SecretStorageError> {
@@ -324,4 +410,33 @@ impl SecretStorage {
         create_private_dir(&self.folder)?;
         Ok(StorageLock::acquire(&self.folder.join(LOCK_FILE))?)
     }
+}
+
+/// Reads a key; `None` if it is not one.
+fn parse_key(text: &str) -> Option<SealingKey> {
+    let mut bytes = Zeroizing::new([0; KEY_BYTES]);
+    let decoded = Zeroizing::new(STANDARD.decode(text.trim()).ok()?);
+    (decoded.len() == KEY_BYTES).then(|| {
+        bytes.copy_from_slice(&decoded);
+        SealingKey::new(&bytes)
+    })
+}
+
+/// Renames the file that was read if it is damaged, which is logged. The lock is held.
+fn unless_damaged<T>(read: Result<T, SecretStorageError>) -> Result<Option<T>, SecretStorageError> {
+    let path = match read {
+        Err(SecretStorageError::Damaged { path }) => path,
+        read => return read.map(Some),
+    };
+    let names = (1..=MAX_SET_ASIDE).map(|number| format!("{}.damaged-{number}", path.display()));
+    let Some(aside) = names.map(PathBuf::from).find(|name| !name.exists()) else {
+        return Err(SecretStorageError::TooManyDamaged { path });
+    };
+    fs::rename(&path, &aside).map_err(|error| FileError::new(&path, error.to_string()))?;
+    tracing::warn!(
+        "The file of secrets {} is damaged. It is now {}, and a new one was begun.",
+        path.display(),
+        aside.display()
+    );
+    Ok(None)
 }

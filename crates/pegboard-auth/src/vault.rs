@@ -28,7 +28,7 @@ impl SealingKey {
     }
 
     /// Encrypts a text. `context` is needed to decrypt it.
-    pub(crate) fn seal(&self, plain: &[u8], context: &[u8]) -> Option<Vec<u8>> {
+    pub fn seal(&self, plain: &[u8], context: &[u8]) -> Option<Vec<u8>> {
         let mut sealed = plain.to_vec();
         let nonce = self.0.seal_in_place_append_tag(Aad::from(context), &mut sealed).ok()?;
         let mut whole = nonce.as_ref().to_vec();
@@ -37,7 +37,7 @@ impl SealingKey {
     }
 
     /// Decrypts a text; `None` if it was encrypted with another key or context, or changed.
-    pub(crate) fn open(&self, sealed: &[u8], context: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+    pub fn open(&self, sealed: &[u8], context: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
         let (nonce, text) = sealed.split_at_checked(NONCE_LEN)?;
         let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
         let mut plain = Zeroizing::new(text.to_vec());

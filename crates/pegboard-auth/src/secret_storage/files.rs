@@ -22,7 +22,7 @@ pub struct FileError {
 }
 
 impl FileError {
-    fn new(path: &Path, problem: impl Into<String>) -> Self {
+    pub(super) fn new(path: &Path, problem: impl Into<String>) -> Self {
         Self { path: path.to_owned(), problem: problem.into() }
     }
 

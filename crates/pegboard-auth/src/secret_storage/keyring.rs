@@ -18,7 +18,7 @@ const TIMEOUT: Duration = Duration::from_mins(1);
 /// Reason why the keyring did not do what it was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyringError {
-    /// A secret is in the keyring, and there is none in this session.
+    /// The keyring that holds the value cannot be reached in this session.
     #[error(
         "the secret is in the keyring of the system, which cannot be reached from here; log in to the desktop, or set \
          the secret again"
@@ -46,16 +46,15 @@ pub trait Keyring: Send + Sync {
 pub struct SystemKeyring(Option<Arc<CredentialStore>>);
 
 impl SystemKeyring {
-    /// Returns the keyring; `None` if this system or session has none.
-    pub fn find() -> Option<Self> {
+    /// Returns the keyring; `None` if this system or session has none. One that is slow is not taken for none: what it
+    /// holds would be replaced.
+    pub fn find() -> Result<Option<Self>, KeyringError> {
         if !platform::may_have_keyring() {
-            return None;
+            return Ok(None);
         }
-        let found = in_thread(platform::open).ok()?;
-        found
-            .inspect_err(|error| tracing::debug!(%error, "There is no keyring."))
-            .ok()
-            .map(|store| Self(Some(store)))
+        let found = in_thread(platform::open)?;
+        let found = found.inspect_err(|error| tracing::debug!(%error, "There is no keyring.")).ok();
+        Ok(found.map(|store| Self(Some(store))))
     }
 
     /// Does something with an entry.

@@ -119,6 +119,103 @@ fn a_secret_in_a_keyring_that_is_gone_is_reported_as_such() {
     assert_eq!(get(&with, "by-hand").as_deref(), Some("c-canary"));
 }
 
+#[test]
+fn an_older_value_in_the_keyring_does_not_come_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let keyring: Arc<dyn Keyring> = Arc::new(MemoryKeyring::default());
+    let desktop = || SecretStorage::with_keyring(folder.path(), Some(Arc::clone(&keyring)));
+    let ssh = || SecretStorage::with_keyring(folder.path(), None);
+    let set = |storage: SecretStorage, value| storage.set(&name("github"), &Secret::new(value)).unwrap();
+    for (removing, is_left) in [(desktop(), false), (ssh(), true)] {
+        assert_eq!(set(desktop(), "first-canary"), SecretPlace::Keyring);
+        assert_eq!(set(ssh(), "second-canary"), SecretPlace::File);
+        assert_eq!(get(&desktop(), "github").as_deref(), Some("second-canary"));
+        assert!(removing.remove(&name("github")).unwrap());
+        assert_eq!(keyring.get("github").unwrap().is_some(), is_left);
+        for storage in [desktop(), ssh()] {
+            assert_eq!(get(&storage, "github"), None);
+            assert_eq!(storage.list().unwrap(), []);
+        }
+        assert!(!ssh().remove(&name("github")).unwrap());
+    }
+    assert!(desktop().remove(&name("github")).unwrap(), "the older value is removed when there is a keyring");
+    assert!(keyring.get("github").unwrap().is_none());
+    assert_eq!(set(ssh(), "third-canary"), SecretPlace::File);
+    assert_eq!(set(desktop(), "fourth-canary"), SecretPlace::Keyring);
+    assert_eq!(get(&desktop(), "github").as_deref(), Some("fourth-canary"));
+}
+
+#[test]
+fn a_session_without_a_keyring_does_not_replace_the_key_of_logins() {
+    let folder = tempfile::tempdir().unwrap();
+    let keyring: Arc<dyn Keyring> = Arc::new(MemoryKeyring::default());
+    let desktop = || SecretStorage::with_keyring(folder.path(), Some(Arc::clone(&keyring)));
+    let ssh = || SecretStorage::with_keyring(folder.path(), None);
+    let sealed = desktop().sealing_key().unwrap().seal(b"a login", b"name").unwrap();
+    let opened = |storage: SecretStorage| storage.sealing_key().unwrap().open(&sealed, b"name");
+
+    ssh().set(&name("other"), &Secret::new("a-canary")).unwrap();
+    let missing = |error| matches!(error, SecretStorageError::Keyring(KeyringError::Missing));
+    assert!(ssh().sealing_key().is_err_and(missing));
+    assert_eq!(opened(desktop()).unwrap().as_slice(), b"a login");
+    assert_eq!(get(&desktop(), "other").as_deref(), Some("a-canary"));
+
+    // A key that began in the file stays there.
+    let folder = tempfile::tempdir().unwrap();
+    let sealed = SecretStorage::with_keyring(folder.path(), None);
+    let sealed = sealed.sealing_key().unwrap().seal(b"a login", b"name").unwrap();
+    let desktop = SecretStorage::with_keyring(folder.path(), Some(keyring));
+    assert_eq!(desktop.sealing_key().unwrap().open(&sealed, b"name").unwrap().as_slice(), b"a login");
+}
+
+/// A keyring that asks its user, who does not answer.
+struct LockedKeyring;
+
+impl Keyring for LockedKeyring {
+    fn get(&self, _: &str) -> Result<Option<Secret>, KeyringError> {
+        Err(KeyringError::TimedOut)
+    }
+
+    fn set(&self, _: &str, _: &Secret) -> Result<(), KeyringError> {
+        Err(KeyringError::TimedOut)
+    }
+
+    fn remove(&self, _: &str) -> Result<bool, KeyringError> {
+        Err(KeyringError::TimedOut)
+    }
+}
+
+#[test]
+fn a_locked_keyring_is_not_taken_for_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let storage = SecretStorage::with_keyring(folder.path(), Some(Arc::new(LockedKeyring)));
+    let timed_out =
+        |error: &SecretStorageError| matches!(error, SecretStorageError::Keyring(KeyringError::TimedOut));
+    assert!(storage.set(&name("one"), &Secret::new("a-canary")).is_err_and(|error| timed_out(&error)));
+    assert!(storage.get(&name("one")).is_err_and(|error| timed_out(&error)));
+    assert!(storage.remove(&name("one")).is_err_and(|error| timed_out(&error)));
+    assert!(storage.sealing_key().is_err_and(|error| timed_out(&error)));
+    assert!(!all_files(folder.path()).contains("sealed"), "nothing is stored in another place");
+    assert!(!folder.path().join("sealing.key").exists());
+}
+
+#[test]
+fn a_damaged_file_is_set_aside_when_a_secret_is_set() {
+    for damaged in ["secrets.json", "sealing.key"] {
+        let folder = tempfile::tempdir().unwrap();
+        let storage = || SecretStorage::with_keyring(folder.path(), None);
+        storage().set(&name("one"), &Secret::new("first-canary")).unwrap();
+        // Written in place: the permissions stay.
+        std::fs::write(folder.path().join(damaged), "garbage").unwrap();
+        let error = storage().get(&name("one")).err().unwrap();
+        assert!(matches!(error, SecretStorageError::Damaged { .. }), "{error}");
+        storage().set(&name("two"), &Secret::new("second-canary")).unwrap();
+        let aside = folder.path().join(format!("{damaged}.damaged-1"));
+        assert_eq!(std::fs::read_to_string(aside).unwrap(), "garbage");
+        assert_eq!(get(&storage(), "two").as_deref(), Some("second-canary"));
+    }
+}
+
 #[cfg(unix)]
 #[test]
 fn files_that_others_can_read_or_replace_are_refused() {

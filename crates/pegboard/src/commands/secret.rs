@@ -147,6 +147,9 @@ pub(crate) fn failure(error: SecretStorageError) -> CliError {
         | SecretStorageError::TooMany) => CliError::usage(short.to_string()),
         error @ (SecretStorageError::Keyring(_)
         | SecretStorageError::File(_)
-        | SecretStorageError::Unreadable { .. }) => CliError::system(error.to_string()),
+        | SecretStorageError::Unreadable { .. }
+        | SecretStorageError::Damaged { .. }
+        | SecretStorageError::TooManyDamaged { .. }
+        | SecretStorageError::DamagedKey) => CliError::system(error.to_string()),
     }
 }
