@@ -2,24 +2,23 @@
 
 use std::sync::Arc;
 
-use futures_util::future::{BoxFuture, FutureExt, ready};
-use pegboard_core::call::{CallContext, ValidCall};
+use futures_util::future::{BoxFuture, FutureExt};
+use pegboard_core::call::ValidCall;
 use pegboard_core::client::{InputRequest, InputRequests};
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::{CallError, ToolError};
 use pegboard_core::handler::Handler;
 use pegboard_core::output::Output;
-use pegboard_core::provider::{
-    LocalProvider, Provider, ProviderRequest, ProviderUpdate, ServerOffering, ServerState, ToolKind,
-};
+use pegboard_core::provider::{ProviderRequest, ProviderUpdate, ServerOffering};
 use pegboard_json::RawJson;
 use pegboard_runtime::Runtime;
 use pegboard_wire::client::{Era, McpClient};
 use pegboard_wire::{RequestError, RpcError};
 use serde_json::{Value, json};
-use tokio::sync::{broadcast, mpsc, watch};
+use tokio::sync::{broadcast, mpsc};
 
 use crate::fixture::{ERAS, LazyServer, call, connect, connect_as, echo_tool, gateway, mcp_server};
+use crate::recording_server::RecordingServer;
 
 /// A tool that ends without a result if its caller cannot be asked, as a stateless server's tool does.
 struct NeedsInput;
@@ -128,75 +127,30 @@ async fn a_client_may_keep_the_description_while_nothing_changes() {
     }
 }
 
-/// Returns a server that declares features of its own, and records the requests that it gets.
-struct CustomServer {
-    local: LocalProvider,
+/// Returns a server that declares features of its own, and sends the requests that it gets to `requests`.
+fn custom_server(
     name: &'static str,
-    requests: mpsc::UnboundedSender<String>,
-    updates: broadcast::Sender<ProviderUpdate>,
-}
-
-impl Provider for CustomServer {
-    fn kind(&self) -> ToolKind {
-        ToolKind::Mcp
-    }
-
-    fn offering(&self) -> watch::Receiver<Arc<ServerOffering>> {
-        self.local.offering()
-    }
-
-    fn state(&self) -> watch::Receiver<ServerState> {
-        self.local.state()
-    }
-
-    fn open(&self) -> BoxFuture<'_, Result<(), CallError>> {
-        self.local.open()
-    }
-
-    fn request<'a>(
-        &'a self,
-        request: &'a ProviderRequest,
-        _context: &'a CallContext,
-    ) -> BoxFuture<'a, Result<RawJson, CallError>> {
-        let ProviderRequest { method, params } = request;
+    experimental: Value,
+    requests: &mpsc::UnboundedSender<String>,
+) -> RecordingServer {
+    let offer = ServerOffering { experimental: Some(experimental.into()), ..ServerOffering::default() };
+    let requests = requests.clone();
+    RecordingServer::new(offer, move |ProviderRequest { method, params }| {
         let params = params.without("_meta");
-        self.requests.send(format!("{} {} {}", self.name, method.as_str(), params.as_str())).unwrap();
-        ready(Ok(json!({"from": self.name}).into())).boxed()
-    }
-
-    fn updates(&self) -> broadcast::Receiver<ProviderUpdate> {
-        self.updates.subscribe()
-    }
-
-    fn shut_down(&self) -> BoxFuture<'_, ()> {
-        self.local.shut_down()
-    }
-}
-
-impl CustomServer {
-    fn new(
-        name: &'static str,
-        experimental: Value,
-        requests: &mpsc::UnboundedSender<String>,
-        updates: &broadcast::Sender<ProviderUpdate>,
-    ) -> Self {
-        let offer = ServerOffering { experimental: Some(experimental.into()), ..ServerOffering::default() };
-        let local = LocalProvider::from_offering(offer).of_kind(ToolKind::Mcp);
-        Self { local, name, requests: requests.clone(), updates: updates.clone() }
-    }
+        requests.send(format!("{name} {} {}", method.as_str(), params.as_str())).unwrap();
+        Ok(json!({"from": name}).into())
+    })
 }
 
 /// Returns a runtime with two such servers and one without, their requests, and the updates of the first.
 async fn custom_runtime() -> (Runtime, mpsc::UnboundedReceiver<String>, broadcast::Sender<ProviderUpdate>) {
     let (requests, received) = mpsc::unbounded_channel();
-    let updates = broadcast::Sender::new(8);
-    let server = |name: &'static str, experimental: Value, updates: &broadcast::Sender<ProviderUpdate>| {
-        CustomServer::new(name, experimental, &requests, updates)
-    };
+    let acme = custom_server("acme", json!({"acme": {"n": 1}}), &requests);
+    let updates = acme.updates.clone();
     let builder = Runtime::builder()
         .toolbox("t", "")
-        .provide("acme", server("acme", json!({"acme": {"n": 1}}), &updates))
-        .provide("other", server("other", json!({"x.y": {}}), &broadcast::Sender::new(8)))
+        .provide("acme", acme)
+        .provide("other", custom_server("other", json!({"x.y": {}}), &requests))
         .provide("plain", mcp_server([echo_tool("plain", "read")]));
     (builder.start().await.unwrap(), received, updates)
 }
@@ -234,7 +188,7 @@ async fn methods_that_a_server_declares_are_forwarded_to_it() {
 #[tokio::test]
 async fn a_method_of_a_server_that_is_down_reaches_no_other() {
     let (requests, mut received) = mpsc::unbounded_channel();
-    let evil = CustomServer::new("evil", json!({"acme": {}, "x": {}}), &requests, &broadcast::Sender::new(8));
+    let evil = custom_server("evil", json!({"acme": {}, "x": {}}), &requests);
     let builder = Runtime::builder().toolbox("t", "").provide("acme", LazyServer::broken("it is down"));
     let runtime = builder.provide("evil", evil).start().await.unwrap();
     let gateway = gateway(&runtime, json!({}));
