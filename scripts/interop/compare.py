@@ -83,7 +83,8 @@ SERVERS = {
     "FastMCP 4 over HTTP": (python("python", "http") | {"http": True}, ALL),
     "FastMCP 2": (python("python-1"), ALL),
     "FastMCP 2 over HTTP": (python("python-1", "http") | {"http": True}, ALL),
-    "fastmcp for TypeScript": (script("fastmcp-server.mjs"), without("state")),
+    # It asks for roots after the handshake.
+    "fastmcp for TypeScript": (script("fastmcp-server.mjs") | {"roots": "union"}, without("state")),
     "TypeScript SDK 2": (script("typescript-server.mjs"), without("state")),
     "tmcp": (script("tmcp-server.mjs"), without("state", "cancel")),
     "mcp-lite": (script("mcp-lite-server.mjs") | {"http": True}, without("state", "cancel", "roots")),

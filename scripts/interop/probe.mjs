@@ -8,6 +8,8 @@ const plan = JSON.parse(planText);
 const target = JSON.parse(targetText);
 // Long enough for a busy machine; what does not come at all is an error.
 const LIMIT = 25_000;
+/// A Python server takes long to start beside others.
+const START_LIMIT = 60_000;
 
 const capabilities = { elicitation: { form: {} }, sampling: {}, roots: { listChanged: true } };
 /** What the server has asked for during the present feature. */
@@ -41,7 +43,7 @@ async function connectWith(module, stdio, http, make, methods) {
     const transport = url
         ? new StreamableHTTPClientTransport(new URL(url))
         : new StdioClientTransport({ ...command, env: environment, stderr: "ignore" });
-    await client.connect(transport, { timeout: LIMIT });
+    await client.connect(transport, { timeout: START_LIMIT });
     return client;
 }
 
