@@ -1,10 +1,13 @@
 """Programs, rows and exceptions of the scripts that compare servers with and without Pegboard."""
 
+import json
+import os
 import re
 import subprocess
 import sys
 import time
 from fnmatch import fnmatchcase
+from itertools import product
 
 # First line of a server that prints its address.
 ADDRESS = r"http://\S+/mcp"
@@ -15,6 +18,18 @@ class Programs:
 
     def __init__(self, logs):
         self.logs, self.running = logs, []
+
+    def start_all(self, commands):
+        """Runs programs at the same time; returns their addresses by the same names."""
+        waiting = {name: self.start(command) for name, command in commands.items()}
+        return {name: found() for name, found in waiting.items()}
+
+    def start_pegboard(self, pegboard, home, configuration):
+        """Runs Pegboard with this configuration and a new state in a folder; returns its address."""
+        file = home / "pegboard.json"
+        file.write_text(json.dumps(configuration, indent=2))
+        serve = [pegboard, "serve", str(file), "--http", "127.0.0.1:0", "--open", "--no-watch"]
+        return self.start(serve, env={**os.environ, "PEGBOARD_STATE": str(home / "state")})()
 
     def start(self, command, pattern=ADDRESS, **options):
         """Runs a program; returns a function that waits for what it prints first."""
@@ -50,6 +65,26 @@ def chosen(rows, only):
     if not found:
         sys.exit(f"nothing is like {' or '.join(only)}")
     return found
+
+
+class Exceptions:
+    """Outcomes that are not as they should be, for a reason, by patterns of rows and of what is checked in them."""
+
+    def __init__(self, file):
+        self.entries = json.loads(file.read_text())
+        numbered = enumerate(self.entries, 1)
+        self.listed = [(number, *pair) for number, entry in numbered for pair in product(entry["rows"], entry["checks"])]
+        self.unused = set(self.listed)
+
+    def find(self, row, check):
+        """The number of an entry, from 1, or `None`."""
+        found = [used for used in self.listed if fnmatchcase(row, used[1]) and fnmatchcase(check, used[2])]
+        self.unused -= set(found)
+        return found[0][0] if found else None
+
+    def stale(self):
+        """A line for each that was not needed."""
+        return [f"exceptions.json: {check} of {row!r} works: remove it from exception {n}" for n, row, check in sorted(self.unused)]
 
 
 def transparent_profile(toolbox, surface="flat"):

@@ -11,19 +11,17 @@ usage: grid.py SUITE PEGBOARD TESTKIT PYTHON NODE HOME [CELL…]
 """
 
 import json
-import os
 import re
 import subprocess
 import sys
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 from page import write_page
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from programs import Programs, chosen, transparent_profile
+from programs import Exceptions, Programs, chosen, transparent_profile
 
 SETS = {"session": "2025-11-25", "stateless": "2026-07-28"}
 # Transports by kind of server. The fixture is a server of one era, or of both (`dual`).
@@ -114,23 +112,6 @@ class Cell:
         return problems
 
 
-class Exceptions:
-    """The checks that need not pass, with their cells and the reason; numbered from 1."""
-
-    def __init__(self, file):
-        self.entries = json.loads(file.read_text())
-        self.unused = {(n, c) for n, e in enumerate(self.entries, 1) for c in [*e["checks"], *e["cells"]]}
-
-    def find(self, cell, check):
-        for number, entry in enumerate(self.entries, 1):
-            patterns = [pattern for pattern in entry["cells"] if fnmatchcase(cell, pattern)]
-            checks = [pattern for pattern in entry["checks"] if fnmatchcase(check, pattern)]
-            if patterns and checks:
-                self.unused -= {(number, used) for used in [*patterns, *checks]}
-                return number
-        return None
-
-
 def all_cells():
     for client in SETS:
         for server, transports in FIXTURES.items():
@@ -146,11 +127,17 @@ def all_cells():
                 yield Cell(client, server, "http", surface)
 
 
+def server_command(server, transport):
+    """The command of a server that speaks stdio, or else prints its address."""
+    if server in OTHERS:
+        return OTHERS[server] + ([] if transport == "stdio" else ["http"])
+    command = [testkit, "stdio"] if transport == "stdio" else [testkit, "http", "0"]
+    return command + (["--era", server] if server in SETS else [])
+
+
 def server_settings(cell, addresses):
-    base = addresses[cell.server].removesuffix("/mcp")
-    command = OTHERS.get(cell.server)
-    if not command:
-        command = [testkit, "stdio"] + (["--era", cell.server] if cell.server in SETS else [])
+    base = addresses.get(cell.toolbox, "").removesuffix("/mcp")
+    command = server_command(cell.server, "stdio")
     settings = {
         "stdio": {"command": command[0], "args": command[1:]},
         "http": {"url": f"{base}/mcp", "type": "http"},
@@ -171,23 +158,19 @@ def configuration(cells, addresses):
 
 def measure(cells):
     """Runs the suite for all cells and for what they are compared with."""
-    waiting = {}
-    for server in FIXTURES:
-        waiting[server] = programs.start([testkit, "http", "0"] + (["--era", server] if server in SETS else []))
-    for server in {cell.server for cell in cells} & OTHERS.keys():
-        waiting[server] = programs.start([*OTHERS[server], "http"])
-    addresses = {server: found() for server, found in waiting.items()}
-    (home / "grid.json").write_text(json.dumps(configuration(cells, addresses), indent=2))
-    serve = [pegboard, "serve", str(home / "grid.json"), "--http", "127.0.0.1:0", "--open"]
-    gateway = programs.start(serve, env={**os.environ, "PEGBOARD_STATE": str(home / "state")})()
+    # Runs that come at the same time have servers of their own: what one run changes, another would hear of.
+    alone = {cell.direct: cell.server if cell.server in OTHERS else cell.client for cell in cells}
+    commands = {server: server_command(server, "http") for server in alone.values()}
+    commands |= {cell.toolbox: server_command(cell.server, "http") for cell in cells if cell.transport != "stdio"}
+    addresses = programs.start_all(commands)
+    gateway = programs.start_pegboard(pegboard, home, configuration(cells, addresses))
     adapter = programs.start(["node", str(here / "adapter.mjs"), gateway], r"http://\S+")()
 
-    # Cells of one server come one after another: what one run changes, another would hear of.
     lanes = defaultdict(list)
     for cell in cells:
-        alone = addresses[cell.server if cell.server in OTHERS else cell.client]
-        if not any(run[0] == cell.direct for run in lanes[alone]):
-            lanes[alone].append((cell.direct, alone, SETS[cell.client]))
+        server = alone[cell.direct]
+        if not any(run[0] == cell.direct for run in lanes[server]):
+            lanes[server].append((cell.direct, addresses[server], SETS[cell.client]))
         url = f"{gateway if cell.surface == 'flat' else adapter}/{cell.profile}"
         lanes[cell.toolbox].append((cell.name, url, SETS[cell.client]))
     measured = {}
@@ -198,28 +181,16 @@ def measure(cells):
     return measured
 
 
-def judge_all(cells, exceptions):
-    """Runs the suite for the cells; returns the problems of each that has any."""
-    measured = measure(cells)
-    problems = {cell.name: cell.judge(measured[cell.direct], measured[cell.name], exceptions) for cell in cells}
-    return {name: found for name, found in problems.items() if found}
-
-
 def main():
     cells = chosen(all_cells(), only)
     exceptions = Exceptions(here / "exceptions.json")
-    problems = judge_all(cells, exceptions)
-    if problems:
-        # Some checks wait half a second only, which is short on a busy machine: what fails must fail twice.
-        print("\n".join(["Once more:", *sum(problems.values(), [])]))
-        programs.end()
-        problems = judge_all([cell for cell in cells if cell.name in problems], exceptions)
+    measured = measure(cells)
+    problems = [problem for cell in cells for problem in cell.judge(measured[cell.direct], measured[cell.name], exceptions)]
     for cell in cells:
         n_passed, n_excused = len(cell.passed), len(cell.excused)
         print(f"through Pegboard, {cell.name}: {n_passed} of {n_passed + n_excused} checks passed, {n_excused} not expressible")
-    problems = sum(problems.values(), [])
     if not only:
-        problems += [f"exceptions.json: {entry!r} of exception {number} is not needed: take it out" for number, entry in sorted(exceptions.unused)]
+        problems += exceptions.stale()
         write_page(root / "docs/conformance.md", cells, exceptions.entries)
     print("\n".join(problems))
     return bool(problems)

@@ -16,12 +16,11 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from fnmatch import fnmatchcase
 from itertools import product
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from programs import Programs, chosen, transparent_profile
+from programs import Exceptions, Programs, chosen, transparent_profile
 
 pegboard, testkit, parts, home, *only = sys.argv[1:]
 parts, home = Path(parts).absolute(), Path(home).absolute()
@@ -201,23 +200,6 @@ def is_problem(feature, direct, through):
     return is_error(feature, direct) or direct != through
 
 
-class Exceptions:
-    """Known problems, with the rows, the features and the reason."""
-
-    def __init__(self, file):
-        self.entries = json.loads(file.read_text())
-        self.unused = {(number, *pair) for number, entry in enumerate(self.entries) for pair in product(entry["rows"], entry["features"])}
-
-    def covers(self, row, feature):
-        found = False
-        for number, entry in enumerate(self.entries):
-            for pattern in entry["rows"]:
-                if fnmatchcase(row, pattern) and feature in entry["features"]:
-                    self.unused.discard((number, pattern, feature))
-                    found = True
-        return found
-
-
 def table(measured, exceptions):
     """Prints the outcomes; returns the problems that are not listed."""
     width = max(len(row.name) for row in measured)
@@ -232,7 +214,7 @@ def table(measured, exceptions):
                 continue
             marks = "".join("✗" if is_error(feature, outcome) else "✓" for outcome in (direct, through))
             if is_problem(feature, direct, through):
-                listed = exceptions.covers(row.name, feature)
+                listed = exceptions.find(row.name, feature)
                 marks += "~" if listed else "!"
                 if not listed:
                     problems.append((row.name, feature, direct, through))
@@ -281,15 +263,9 @@ def main():
     (home / "kubeconfig").write_text(json.dumps(KUBECONFIG))
     (home / "model.json").write_text(json.dumps(MODEL))
     environment["PEER_MODEL"] = programs.start([testkit, "model-server", "0", str(home / "model.json")], r"http://\S+/v1")()
-    waiting = {
-        name: programs.start([server["command"], *server["args"]])
-        for name, (server, _) in SERVERS.items()
-        if server.get("http")
-    }
-    addresses = {name: found() for name, found in waiting.items()}
-    (home / "pegboard.json").write_text(json.dumps(configuration(addresses), indent=2))
-    serve = [pegboard, "serve", str(home / "pegboard.json"), "--http", "127.0.0.1:0", "--open", "--no-watch"]
-    gateway = programs.start(serve, env={**os.environ, "PEGBOARD_STATE": str(home / "state")})()
+    commands = {name: [server["command"], *server["args"]] for name, (server, _) in SERVERS.items() if server.get("http")}
+    addresses = programs.start_all(commands)
+    gateway = programs.start_pegboard(pegboard, home, configuration(addresses))
 
     selected = chosen(rows(addresses, gateway), only)
     start = time.monotonic()
@@ -305,9 +281,8 @@ def main():
         print(f"\n{row}: {feature}")
         for way, text in zip(("direct", "through"), texts):
             print(f"  {way}: {'…' if start_at else ''}{text[start_at:][:1500]}")
-    stale = sorted(exceptions.unused) if not only else []
-    for _, row, feature in stale:
-        print(f"exceptions.json: {feature} of {row!r} works: take it out")
+    stale = exceptions.stale() if not only else []
+    print("".join(f"\n{line}" for line in stale))
     print(f"{len(measured)} rows in {time.monotonic() - start:.0f} s")
     return bool(problems or stale)
 
