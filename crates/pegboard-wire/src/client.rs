@@ -81,6 +81,8 @@ pub struct ServerDescription {
     pub capabilities: RawJson,
     /// Instructions for the model.
     pub instructions: Option<String>,
+    /// The server was out of reach when it was asked for the preferred era, and may have it all the same.
+    pub may_have_preferred_era: bool,
 }
 
 /// Per-request options beyond the parameters.

@@ -1,10 +1,17 @@
 //! Eras of a server: that of its connection, and what is known of the other one.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::time::Duration;
 
+use parking_lot::Mutex;
 use pegboard_core::call::CallContext;
 use pegboard_core::settings::mcp::EraChoice;
-use pegboard_wire::client::Era;
+use pegboard_wire::client::{Era, McpClient};
+use tokio::time::Instant;
+
+/// Minimum and maximum time after which a server is asked again for an era that it could not be asked for.
+const MIN_RETRY_DELAY: Duration = Duration::from_mins(1);
+const MAX_RETRY_DELAY: Duration = Duration::from_hours(1);
 
 /// Eras of a server, as far as they are known.
 ///
@@ -17,7 +24,17 @@ pub(super) struct ServerEras {
     prefers_session: AtomicBool,
     /// Era of the last connection, encoded.
     current: AtomicU8,
+    /// The era that the last connection does not have is not asked for.
     lacks_other: AtomicBool,
+    /// When it is asked for again, if the server could not answer.
+    retry: Mutex<Option<EraRetry>>,
+}
+
+/// The next attempt to connect in an era.
+#[derive(Clone, Copy, Debug)]
+struct EraRetry {
+    at: Instant,
+    delay: Duration,
 }
 
 const UNKNOWN: u8 = 0;
@@ -37,12 +54,13 @@ impl ServerEras {
             prefers_session: AtomicBool::new(preferred == Era::Session),
             current: AtomicU8::new(UNKNOWN),
             lacks_other: AtomicBool::new(false),
+            retry: Mutex::default(),
         }
     }
 
     /// Returns the state of a further instance of the server, for clients of an era.
     pub(super) fn for_instance(&self, preferred: Era) -> Self {
-        let known = self.known().filter(|_| self.lacks_other());
+        let known = self.known().filter(|_| self.lacks_other() && self.retry.lock().is_none());
         Self { fixed: self.fixed.or(known), ..Self::new(EraChoice::Auto, preferred) }
     }
 
@@ -70,19 +88,27 @@ impl ServerEras {
         }
     }
 
-    /// Returns `true` if the server is known to lack the era of which its connection is not.
+    /// Returns `true` if the server is known to lack the era of which its connection is not, or not to be asked now.
     pub(super) fn lacks_other(&self) -> bool {
-        self.lacks_other.load(Ordering::Relaxed)
+        if !self.lacks_other.load(Ordering::Relaxed) {
+            return false;
+        }
+        let must_retry = self.retry.lock().is_some_and(|retry| retry.at <= Instant::now());
+        if must_retry {
+            self.lacks_other.store(false, Ordering::Relaxed);
+        }
+        !must_retry
     }
 
     /// Returns `true` if clients of an era use this connection, because it has their era or there is no other.
     pub(super) fn is_for(&self, wanted: Era) -> bool {
-        self.fixed.is_some() || self.lacks_other() || self.known() == Some(wanted)
+        self.fixed.is_some() || self.known() == Some(wanted) || self.lacks_other()
     }
 
     /// Records the era of a connection. One that was negotiated and is not the preferred era is the only one.
     pub(super) fn record(&self, era: Era, negotiation: EraNegotiation) {
-        if negotiation == EraNegotiation::Probed {
+        if negotiation != EraNegotiation::Known {
+            self.plan_retry(negotiation);
             self.lacks_other.store(era != self.preferred(), Ordering::Relaxed);
         }
         let current = match era {
@@ -93,14 +119,24 @@ impl ServerEras {
     }
 
     /// Records that no connection in the other era can be made.
-    pub(super) fn set_lacks_other(&self) {
+    pub(super) fn set_lacks_other(&self, negotiation: EraNegotiation) {
+        self.plan_retry(negotiation);
         self.lacks_other.store(true, Ordering::Relaxed);
+    }
+
+    fn plan_retry(&self, negotiation: EraNegotiation) {
+        let mut retry = self.retry.lock();
+        *retry = (negotiation == EraNegotiation::Uncertain).then(|| {
+            let delay = retry.map_or(MIN_RETRY_DELAY, |last| (last.delay * 2).min(MAX_RETRY_DELAY));
+            EraRetry { at: Instant::now() + delay, delay }
+        });
     }
 
     /// Forgets what is known: the server may have been replaced.
     pub(super) fn forget(&self) {
         self.current.store(UNKNOWN, Ordering::Relaxed);
         self.lacks_other.store(false, Ordering::Relaxed);
+        *self.retry.lock() = None;
     }
 }
 
@@ -109,8 +145,17 @@ impl ServerEras {
 pub(super) enum EraNegotiation {
     /// The preferred era was tried first.
     Probed,
+    /// The preferred era was tried first, when the server could not be reached in it.
+    Uncertain,
     /// The era was known before.
     Known,
+}
+
+impl EraNegotiation {
+    /// Returns the way in which the era of a connection was negotiated.
+    pub(super) fn of(client: &McpClient) -> Self {
+        if client.server().may_have_preferred_era { Self::Uncertain } else { Self::Probed }
+    }
 }
 
 /// Returns the era of the client that a call is made for; stateless without a client.

@@ -16,7 +16,7 @@ use pegboard_wire::client::Era;
 
 use super::call::ServerCall;
 use super::connect::Connector;
-use super::eras::wanted_era;
+use super::eras::{EraNegotiation, wanted_era};
 use super::handle::{CloseReason, LiveConnection, ServerHandle};
 use super::instance_group::InstanceGroup;
 
@@ -147,8 +147,8 @@ impl InstanceRouter {
         let handle = &group.shared.handle;
         match handle.until_overdue(context, handle.ready()).await {
             Ok(live) if live.client().era() == wanted => Ok(Some(group)),
-            Ok(_) => {
-                self.primary_handle().eras.set_lacks_other();
+            Ok(live) => {
+                self.primary_handle().eras.set_lacks_other(EraNegotiation::of(live.client()));
                 self.other.lock().take_if(|other| Arc::ptr_eq(other, &group));
                 Ok(None)
             }

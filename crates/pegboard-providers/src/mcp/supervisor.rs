@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use pegboard_json::RawJson;
 use pegboard_wire::RequestError;
-use pegboard_wire::client::{ClientOptions, Era};
+use pegboard_wire::client::{ClientOptions, Era, McpClient};
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{self, Instant};
@@ -145,7 +145,7 @@ impl ServerSupervisor {
             settle_start_requests(&in_flight).await;
         }
         self.backoff.record_start();
-        self.record_era(client.era());
+        self.record_era(&client);
         self.n_started += 1;
         // Only a started server can be lost, so the number of restarts is the number of losses.
         self.handle.record_start(started_at.elapsed(), self.n_lost);
@@ -158,11 +158,12 @@ impl ServerSupervisor {
         Ok(())
     }
 
-    fn record_era(&mut self, era: Era) {
+    fn record_era(&mut self, client: &McpClient) {
         let eras = &self.handle.eras;
         let is_known = self.era.is_some() || eras.fixed().is_some();
-        eras.record(era, if is_known { EraNegotiation::Known } else { EraNegotiation::Probed });
-        self.era = Some(era);
+        let negotiation = if is_known { EraNegotiation::Known } else { EraNegotiation::of(client) };
+        eras.record(client.era(), negotiation);
+        self.era = Some(client.era());
     }
 
     /// Connects to the server and lists its tools within the start timeout.

@@ -51,6 +51,25 @@ impl From<RequestError> for HandshakeError {
     }
 }
 
+impl HandshakeError {
+    /// Returns `true` if the cause may be gone soon, so that it says nothing about the eras of the server.
+    fn is_passing(&self) -> bool {
+        match self {
+            Self::Transport(TransportError::Status { status, .. }) => {
+                matches!(status, 408 | 425 | 429 | 500 | 502..=599)
+            }
+            Self::Transport(
+                TransportError::Failed { .. } | TransportError::Unreachable { .. } | TransportError::Closed,
+            ) => true,
+            Self::Transport(TransportError::Untrusted { .. } | TransportError::Protocol { .. })
+            | Self::TimedOut(_)
+            | Self::Refused(_)
+            | Self::NoCommonRevision(_)
+            | Self::InvalidResponse(_) => false,
+        }
+    }
+}
+
 pub(super) async fn negotiate(
     connection: &Connection,
     options: &ClientOptions,
@@ -80,10 +99,15 @@ async fn prefer_session(
     let mut initializing = Box::pin(initialize(connection, options));
     match time::timeout(options.probe_timeout, &mut initializing).await {
         Ok(Ok(server)) => Ok(server),
-        Ok(Err(error)) => discovering.await.map_err(|_| error),
+        Ok(Err(error)) => match discovering.await {
+            Ok(server) => Ok(ServerDescription { may_have_preferred_era: error.is_passing(), ..server }),
+            Err(_) => Err(error),
+        },
         Err(_elapsed) => {
             let mut discovering = Box::pin(discovering);
             tokio::select! {
+                // Answers may arrive together.
+                biased;
                 session = &mut initializing => match session {
                     Ok(server) => Ok(server),
                     Err(error) => discovering.await.map_err(|_| error),
@@ -106,11 +130,25 @@ async fn probe(
         Ok(answer) if is_stateless_response(&answer) => {
             describe_discovered(connection, options, answer).await
         }
-        Ok(_) => initialize(connection, options).await,
+        Ok(answer) => {
+            let may_have_preferred_era =
+                answer.is_err_and(|failure| HandshakeError::from(failure).is_passing());
+            let server = initialize(connection, options).await?;
+            Ok(ServerDescription { may_have_preferred_era, ..server })
+        }
         // The server is slow or silent: both requests stay pending.
         Err(_elapsed) => {
             let mut initializing = Box::pin(initialize(connection, options));
             tokio::select! {
+                // Answers may arrive together.
+                biased;
+                answer = &mut probing => {
+                    if is_stateless_response(&answer) {
+                        describe_discovered(connection, options, answer).await
+                    } else {
+                        initializing.await
+                    }
+                }
                 session = &mut initializing => match session {
                     // No message cancels the probe. Over HTTP its connection is closed.
                     Ok(server) => Ok(server),
@@ -119,13 +157,6 @@ async fn probe(
                         Err(_) => Err(error),
                     },
                 },
-                answer = &mut probing => {
-                    if is_stateless_response(&answer) {
-                        describe_discovered(connection, options, answer).await
-                    } else {
-                        initializing.await
-                    }
-                }
             }
         }
     }
@@ -214,6 +245,7 @@ fn base_description(result: &RawJson, revision: Revision) -> ServerDescription {
         info: None,
         capabilities: result.get("capabilities").unwrap_or_else(RawJson::empty_object),
         instructions: result.get("instructions").and_then(|text| text.read().ok()),
+        may_have_preferred_era: false,
     }
 }
 

@@ -39,6 +39,7 @@ struct FaultInjector {
     /// Rejects the next request with a bare 400.
     rejects_next: Arc<AtomicBool>,
     is_unavailable: Arc<AtomicBool>,
+    is_stateless_era_unavailable: Arc<AtomicBool>,
     n_requests: Arc<AtomicUsize>,
 }
 
@@ -50,7 +51,10 @@ impl FaultInjector {
         {
             return (StatusCode::UNAUTHORIZED, [("www-authenticate", "Bearer realm=\"x\"")]).into_response();
         }
-        if self.is_unavailable.load(Ordering::SeqCst) {
+        let is_stateless = request.headers().contains_key("mcp-method");
+        if self.is_unavailable.load(Ordering::SeqCst)
+            || is_stateless && self.is_stateless_era_unavailable.load(Ordering::SeqCst)
+        {
             return StatusCode::SERVICE_UNAVAILABLE.into_response();
         }
         let is_in_session = request.headers().contains_key("mcp-session-id") && request.method() == "POST";
@@ -225,6 +229,39 @@ async fn an_unavailable_http_server_is_reconnected() {
         wait_for_state(&server, &ServerState::Ready).await;
         assert_eq!(call_text(&server, "echo").await, "{}");
     }
+}
+
+#[tokio::test]
+async fn an_era_that_was_out_of_reach_is_asked_for_again() {
+    let faults = FaultInjector::default();
+    let address = serve(Arc::new(ScriptedServer::dual_era()), &faults).await;
+    let server = provider(http(&format!("http://{address}/mcp")));
+    let (ann, bob) = (TestClient::with_session("Ann"), TestClient::named("Bob"));
+    let eras = async || {
+        let mut eras = Vec::new();
+        for client in [&ann, &bob] {
+            eras.push(outcome_text(&call(&server, "era", json!({}), client.context()).await));
+        }
+        eras
+    };
+    faults.is_stateless_era_unavailable.store(true, Ordering::SeqCst);
+    server.open().await.unwrap();
+    assert_eq!(eras().await, ["Session", "Session"]);
+    let pass = async |minutes| {
+        time::pause();
+        time::advance(Duration::from_mins(minutes)).await;
+        time::resume();
+    };
+    // It fails once more, and then it is asked less often.
+    pass(1).await;
+    let n_requests = faults.n_requests.load(Ordering::SeqCst);
+    assert_eq!(eras().await, ["Session", "Session"]);
+    assert!(faults.n_requests.load(Ordering::SeqCst) > n_requests + 2, "it was asked again");
+    faults.is_stateless_era_unavailable.store(false, Ordering::SeqCst);
+    pass(1).await;
+    assert_eq!(eras().await, ["Session", "Session"]);
+    pass(1).await;
+    assert_eq!(eras().await, ["Session", "Stateless"]);
 }
 
 #[tokio::test]
