@@ -42,6 +42,7 @@ use supervisor::ServerSupervisor;
 mod backoff;
 mod call;
 mod connect;
+mod era_lists;
 mod eras;
 mod handle;
 mod in_flight;

@@ -94,7 +94,7 @@ impl ListKind {
     }
 
     /// Returns the key that identifies an entry.
-    fn id_key(self) -> &'static str {
+    pub(super) fn id_key(self) -> &'static str {
         match self {
             Self::Tools | Self::Prompts => "name",
             Self::Resources => "uri",

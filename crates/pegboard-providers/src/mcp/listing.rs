@@ -22,6 +22,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{self, Instant};
 
 use super::MAX_REASON_BYTES;
+use super::era_lists::{EraLists, ListOrigin, MergedList};
 use super::handle::{LiveConnection, ServerHandle};
 use super::instructions::instructions;
 use super::isolation::{SPLIT_WARNING, UserIsolation};
@@ -57,7 +58,7 @@ struct LiveListingInner {
 enum ListingRole {
     /// The listing of the instance is the published one; the handler executes the calls of its tools.
     Published(Arc<dyn Handler>),
-    /// Many sessions use the instance, so a list that changes there is published.
+    /// Many clients use the instance, so its lists are published with those of the first one.
     Shared(PublishedListing),
     /// One user has the instance, and its lists may depend on what that user did. Only the fact that one has changed is
     /// reported: the published list is read again.
@@ -91,6 +92,10 @@ struct ListingStatus {
     is_fresh: bool,
     /// In the order of [`ListKind::ALL`].
     lists: [ListStatus; 4],
+    /// Tools by the era of the connection that has listed them.
+    tools: EraLists<Arc<ToolEntry>>,
+    /// Other items, in the order of [`ListKind::ALL`].
+    items: [EraLists<RawJson>; 4],
     /// Lists that have yet to be read, with the generation of the connection.
     unread: (u64, Vec<ListKind>),
     is_split: bool,
@@ -118,6 +123,31 @@ impl ListingStatus {
     fn record(&mut self, list: ListKind, digest: u64, warnings: Vec<String>, ttl: Option<Duration>) -> bool {
         let recorded = ListStatus { digest: Some(digest), warnings, ttl, problem: None };
         std::mem::replace(&mut self.lists[list as usize], recorded).digest != Some(digest)
+    }
+
+    /// Records the tools of a connection, and returns them with those that only the other era has.
+    fn merge_tools(
+        &mut self,
+        client: &McpClient,
+        source: ListOrigin,
+        tools: Vec<Arc<ToolEntry>>,
+    ) -> MergedList<Arc<ToolEntry>> {
+        self.tools.merge(client.era(), source, tools, |tool| tool.name().to_owned())
+    }
+
+    /// Records other items of a connection, and returns them with those that only the other era has.
+    fn merge_items(
+        &mut self,
+        client: &McpClient,
+        source: ListOrigin,
+        list: ListKind,
+        items: Vec<RawJson>,
+    ) -> MergedList<RawJson> {
+        let key = |item: &RawJson| {
+            let key = item.get(list.id_key());
+            key.as_ref().and_then(RawJson::text).map(std::borrow::Cow::into_owned).unwrap_or_default()
+        };
+        self.items[list as usize].merge(client.era(), source, items, key)
     }
 
     fn warnings(&self) -> Vec<String> {
@@ -275,9 +305,12 @@ impl LiveListing {
         self.modify(|offering, status| {
             is_changed = status.record(list, digest, warnings, ttl);
             status.mark_read(list, offering);
+            let source = ListOrigin::Primary(live.generation());
+            let merged = status.merge_items(live.client(), source, list, items);
             // What another instance has published since stays.
-            if let Some(old) = raw_items(offering, list).filter(|_| is_changed) {
-                *old = items;
+            let is_outdated = is_changed || merged.has_lost_items;
+            if let Some(old) = raw_items(offering, list).filter(|_| is_outdated) {
+                *old = merged.items;
             }
             offering.instructions = instructions_for(live, offering);
         });
@@ -294,16 +327,16 @@ impl LiveListing {
         let status = &mut self.0.status.lock().lists[list as usize];
         let before = status.digest.replace(digest);
         let is_changed = before != Some(digest);
-        // The first list is no change: another instance has published the same, or what it has instead.
-        let published = published.filter(|_| before.is_some() && is_changed);
+        let published = published.filter(|_| is_changed);
         Some(FurtherPublication { is_changed, listing: published.and_then(PublishedListing::get) })
     }
 
     /// Publishes a list that has changed in another instance.
     fn replace_items(&self, live: &LiveConnection, list: ListKind, items: Vec<RawJson>) {
-        self.modify(|offering, _| {
+        self.modify(|offering, status| {
+            let merged = status.merge_items(live.client(), ListOrigin::Secondary, list, items);
             if let Some(old) = raw_items(offering, list) {
-                *old = items;
+                *old = merged.items;
             }
             offering.instructions = instructions_for(live, offering);
         });
@@ -316,7 +349,9 @@ impl LiveListing {
         let digest = digest(items.iter().map(|tool| tool.definition()));
         if let Some(publication) = self.publication_of_further(ListKind::Tools, digest) {
             if let Some(published) = publication.listing {
-                published.modify(|offering, _| offering.tools = items);
+                published.modify(|offering, status| {
+                    offering.tools = status.merge_tools(client, ListOrigin::Secondary, items).items;
+                });
             }
             return publication.is_changed;
         }
@@ -327,13 +362,16 @@ impl LiveListing {
             is_changed = status.record(ListKind::Tools, digest, warnings, ttl);
             // Unchanged tools keep their entries, and what was learnt about them; what another instance has published
             // since stays.
-            if is_changed && !are_same_tools(&items, &offering.tools) {
-                offering.tools = items;
+            let merged = status.merge_tools(client, ListOrigin::Primary(live.generation()), items);
+            let is_outdated = is_changed || merged.has_lost_items;
+            if is_outdated && !are_same_tools(&merged.items, &offering.tools) {
+                offering.tools = merged.items;
             }
             for list in ListKind::ALL.into_iter().filter(|list| !list.is_offered_by(client)) {
                 if let Some(items) = raw_items(offering, list) {
                     items.clear();
                     status.lists[list as usize] = ListStatus::default();
+                    status.items[list as usize] = EraLists::default();
                 }
             }
             if status.unread.0 != live.generation() {

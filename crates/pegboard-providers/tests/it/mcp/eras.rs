@@ -13,6 +13,7 @@ use pegboard_runtime::{Caller, CallerOptions, Runtime};
 use pegboard_wire::client::Era;
 use pegboard_wire::server::ServiceChange;
 use serde_json::json;
+use tokio::time::{Duration, Instant};
 
 use crate::mcp::scripted::{
     self, ScriptedReply, ScriptedServer, ScriptedStart, TestClient, outcome_text, settle, tool_names,
@@ -151,6 +152,23 @@ async fn clients_share_a_connection_until_the_other_can_be_made() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_second_connection_that_hangs_delays_the_first_call_only() {
+    let scripted = ScriptedServer::dual_era();
+    let server = open(&scripted).await;
+    let (ann, bob) = clients();
+    assert_eq!(call(&server, "era", &bob).await, "Stateless");
+    scripted.next_starts([ScriptedStart::Hang, ScriptedStart::Hang]);
+    assert_eq!(call(&server, "era", &ann).await, "Stateless");
+    // It is being started again.
+    scripted.wait_for_starts(3).await;
+    let before = Instant::now();
+    for client in [&ann, &bob, &ann] {
+        assert_eq!(call(&server, "era", client).await, "Stateless");
+    }
+    assert_eq!(before.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_session_stays_on_the_connection_that_it_began_with() {
     let scripted = ScriptedServer::dual_era();
     let server = Arc::new(open(&scripted).await);
@@ -192,17 +210,43 @@ async fn a_list_that_changes_in_either_process_is_published() {
         let names = ["era", "process", "insist", extra];
         names.map(|name| json!({"name": name, "inputSchema": {"type": "object"}}))
     };
-    let names = |offering: &ServerOffering| tool_names(offering).last().cloned().unwrap();
-    // Each process has its own list: the last one that has changed is shown.
-    for (process, extra) in [(3, "stateless"), (2, "session"), (3, "stateless again")] {
+    let extras = |offering: &ServerOffering| tool_names(offering)[3..].join(" ");
+    // Each process has its own list: that of the last one that has changed comes first.
+    for (process, extra, expected) in [
+        (3, "stateless", "stateless"),
+        (2, "session", "session stateless"),
+        (3, "stateless again", "stateless again session"),
+    ] {
         scripted.set_process_tools(process, &json!({"tools": own_tools(extra)}));
         scripted.notify_process(process, ServiceChange::Tools);
-        wait_until(server.offering(), |offering| names(offering) == extra).await;
+        wait_until(server.offering(), |offering| extras(offering) == expected).await;
     }
     // A change that only the other process reports is found in the first one, too.
     scripted.set_process_tools(2, &json!({"tools": own_tools("both")}));
     scripted.notify_process(3, ServiceChange::Tools);
-    wait_until(server.offering(), |offering| names(offering) == "both").await;
+    wait_until(server.offering(), |offering| extras(offering) == "both stateless again").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn tools_of_either_era_are_listed() {
+    let scripted = ScriptedServer::dual_era();
+    let tools = |name: &str| {
+        let own = ["era", name].map(|name| json!({"name": name, "inputSchema": {"type": "object"}}));
+        json!({"tools": own})
+    };
+    for (process, name) in [(1, "stateless"), (2, "session"), (3, "stateless")] {
+        scripted.set_process_tools(process, &tools(name));
+    }
+    let server = open(&scripted).await;
+    let (ann, bob) = clients();
+    let listed = || tool_names(&server.offering().borrow()).join(" ");
+    assert_eq!(listed(), "era stateless");
+    // The server is started again for Ann, whose era has another list.
+    assert_eq!(call(&server, "era", &ann).await, "Session");
+    assert_eq!(listed(), "era session stateless");
+    assert_eq!(call(&server, "era", &bob).await, "Stateless");
+    settle().await;
+    assert_eq!(listed(), "era session stateless", "nothing changes with the second connection");
 }
 
 #[tokio::test(start_paused = true)]
