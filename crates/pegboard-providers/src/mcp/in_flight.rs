@@ -517,6 +517,7 @@ impl InFlightCalls {
             && related.is_none()
             && !matches!(&matched, CallMatch::One(call) if call.accepts_requests_during_call())
         {
+            self.0.isolation.report_refused_roots(&self.0.server, self.0.updates.log());
             return Ok(empty_roots());
         }
         match matched {

@@ -97,6 +97,13 @@ enum AssignmentKind {
     Reusable(Weak<Mutex<InstanceTable>>),
 }
 
+impl AssignedInstance {
+    fn new(instance: Arc<Instance>, kind: AssignmentKind, client: Option<Arc<dyn ClientSession>>) -> Self {
+        let roots = instance.handle.roots.as_ref().zip(client).and_then(|(roots, client)| roots.add(client));
+        Self { instance, kind, roots }
+    }
+}
+
 impl Drop for AssignedInstance {
     fn drop(&mut self) {
         if let AssignmentKind::Reusable(table) = &self.kind
@@ -277,9 +284,7 @@ impl InstanceGroup {
         client: Option<Arc<dyn ClientSession>>,
     ) -> Arc<AssignedInstance> {
         let kind = AssignmentKind::Shared { _user: Arc::clone(&table.shared_users) };
-        let instance = Arc::clone(&self.shared);
-        let roots = instance.handle.roots.as_ref().zip(client).and_then(|(roots, client)| roots.add(client));
-        Arc::new(AssignedInstance { instance, kind, roots })
+        Arc::new(AssignedInstance::new(Arc::clone(&self.shared), kind, client))
     }
 
     /// Assigns an instance to a new user. That of an unshared server is never shared: its listing is published to
@@ -311,7 +316,7 @@ impl InstanceGroup {
             None => self.start_dedicated(table, shared.dedicated_to_session(era, None))?,
         };
         let kind = AssignmentKind::Reusable(Arc::downgrade(&self.table));
-        Ok(self.assigned(instance, session, kind))
+        Ok(self.assigned(instance, session, kind, client))
     }
 
     /// Assigns a dedicated instance. That of a session runs as long as the session, that of a principal while it is
@@ -319,13 +324,14 @@ impl InstanceGroup {
     fn assigned(
         &self,
         instance: Arc<Instance>,
+        client: Option<Arc<dyn ClientSession>>,
         session: Option<&Extensions>,
         kind: AssignmentKind,
     ) -> Arc<AssignedInstance> {
         let configured = self.shared.handle.settings.idle_stop;
         let limit = if session.is_some() { configured } else { Some(configured.unwrap_or(UNUSED_LIMIT)) };
         instance.handle.set_idle_limit(limit);
-        Arc::new(AssignedInstance { instance, kind, roots: None })
+        Arc::new(AssignedInstance::new(instance, kind, client))
     }
 
     fn start_dedicated(

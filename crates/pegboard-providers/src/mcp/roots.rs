@@ -79,24 +79,39 @@ impl RootsUnion {
         RawJson::of(&serde_json::json!({ "roots": roots }))
     }
 
-    /// Returns a watcher of changes.
+    /// Returns a watcher of changes. One that the server has not been told yet counts.
     pub(super) fn watch_changes(&self) -> UnionChanges {
-        UnionChanges(self.clients.subscribe())
+        let mut clients = self.clients.subscribe();
+        let version = clients.borrow_and_update().version;
+        let is_behind = self.told.borrow().is_some_and(|told| told < version);
+        UnionChanges { clients, of_clients: BTreeMap::new(), is_behind }
     }
 }
 
 /// Changes of a union: of its clients, and of their roots.
-pub(super) struct UnionChanges(watch::Receiver<RootedClients>);
+pub(super) struct UnionChanges {
+    clients: watch::Receiver<RootedClients>,
+    /// Changes to the roots of each client.
+    of_clients: BTreeMap<u64, watch::Receiver<u64>>,
+    /// A client came or left before the changes were watched, and after the server had asked.
+    is_behind: bool,
+}
 
 impl UnionChanges {
-    /// Waits for a change.
+    /// Waits for a change. None is lost between two calls.
     pub(super) async fn next(&mut self) {
-        let mut changes = {
-            let clients = self.0.borrow_and_update();
-            clients.by_version.values().map(|client| client.roots_changes()).collect::<Vec<_>>()
-        };
-        let in_client = changes.iter_mut().map(|changes| {
-            changes.mark_unchanged();
+        let Self { clients, of_clients, is_behind } = self;
+        if std::mem::take(is_behind) {
+            return;
+        }
+        {
+            let clients = clients.borrow();
+            of_clients.retain(|version, _| clients.by_version.contains_key(version));
+            for (version, client) in &clients.by_version {
+                of_clients.entry(*version).or_insert_with(|| client.roots_changes());
+            }
+        }
+        let in_client = of_clients.values_mut().map(|changes| {
             async move {
                 if changes.changed().await.is_err() {
                     // The client is about to be removed.
@@ -108,7 +123,7 @@ impl UnionChanges {
         let in_client = in_client.chain([std::future::pending().boxed()]).collect::<Vec<_>>();
         tokio::select! {
             // The sender lives as long as the instance.
-            _ = self.0.changed() => {}
+            _ = clients.changed() => {}
             _ = select_all(in_client) => {}
         }
     }
@@ -137,5 +152,61 @@ impl Drop for UnionMember {
             clients.version += 1;
             clients.by_version.remove(&self.version);
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::future::{BoxFuture, ready};
+    use pegboard_core::client::AskError;
+    use serde_json::json;
+
+    use super::*;
+
+    /// A client whose only root has its name.
+    struct NamedClient(&'static str, watch::Sender<u64>);
+
+    impl ClientSession for NamedClient {
+        fn capabilities(&self) -> RawJson {
+            RawJson::from(json!({"roots": {"listChanged": true}}))
+        }
+
+        fn ask(&self, _: InputRequest) -> BoxFuture<'_, Result<RawJson, AskError>> {
+            ready(Ok(RawJson::from(json!({"roots": [{"uri": self.0}]})))).boxed()
+        }
+
+        fn roots_changes(&self) -> watch::Receiver<u64> {
+            self.1.subscribe()
+        }
+    }
+
+    fn client(name: &'static str) -> Arc<NamedClient> {
+        Arc::new(NamedClient(name, watch::Sender::default()))
+    }
+
+    #[tokio::test]
+    async fn no_change_is_lost_between_the_request_of_a_server_and_the_next_notification() {
+        let union = Arc::new(RootsUnion::default());
+        let ann = client("ann");
+        let _ann = union.add(Arc::clone(&ann) as _);
+        assert!(union.watch_changes().next().now_or_never().is_none(), "the server has not asked");
+        assert_eq!(union.list().await.as_str(), r#"{"roots":[{"uri":"ann"}]}"#);
+        // A client comes while the server starts, before its changes are watched.
+        let bob = union.add(client("bob"));
+        let mut changes = union.watch_changes();
+        assert!(changes.next().now_or_never().is_some());
+        assert!(changes.next().now_or_never().is_none());
+        assert!(union.list().await.as_str().contains("bob"));
+        let told = union.watch_changes().next().now_or_never();
+        assert!(told.is_none(), "the server has asked since");
+        // Others come, change or leave while the server is being notified.
+        let carl = union.add(client("carl"));
+        assert!(changes.next().now_or_never().is_some());
+        drop(bob);
+        assert!(changes.next().now_or_never().is_some());
+        ann.1.send_modify(|n_changes| *n_changes += 1);
+        assert!(changes.next().now_or_never().is_some());
+        assert!(changes.next().now_or_never().is_none());
+        drop(carl);
     }
 }

@@ -297,7 +297,7 @@ async fn the_instance_of_one_client_has_its_capabilities_and_roots() {
 async fn a_shared_instance_gets_the_roots_of_all_its_clients_by_setting() {
     const CHANGED: &str = "notifications/roots/list_changed";
     let scripted = ScriptedServer::new();
-    scripted.set_tools(&["capabilities", "later"]);
+    scripted.set_tools(&["capabilities", "later", "ask"]);
     let runtime = runtime(&scripted, |settings| settings.roots = RootsChoice::Union).await;
     let named = |user| {
         let session = Arc::new(RootedSession { user, ..RootedSession::default() });
@@ -329,6 +329,12 @@ async fn a_shared_instance_gets_the_roots_of_all_its_clients_by_setting() {
     told(CHANGED).await;
     call(&ann_caller, "later", &ann).await;
     told(r#"{"roots":[{"uri":"file:///home/ann"}]}"#).await;
+    // After a question that names no call the next session has an instance of its own.
+    call(&ann_caller, "ask", &ann).await;
+    let (carl, _carl_session, carl_caller) = named("carl");
+    call(&carl_caller, "later", &carl).await;
+    told(r#"{"roots":[{"uri":"file:///home/carl"}]}"#).await;
+    assert_eq!(scripted.n_started(), 2);
 }
 
 /// Options of a principal that calls without a session.
