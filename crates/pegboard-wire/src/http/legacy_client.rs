@@ -87,7 +87,7 @@ async fn read(
             Ok(_) => continue,
             // Reported again when it is known which request the event answers.
             Err(SseStreamError::TooLarge(problem)) if problem.answered.is_empty() => continue,
-            Err(SseStreamError::TooLarge(EventTooLarge { limit, answered })) => {
+            Err(SseStreamError::TooLarge(EventTooLarge { limit, answered, .. })) => {
                 unreadable_responses(answered, &too_large(limit))
             }
             Err(end) => return close_reason(end),

@@ -97,6 +97,8 @@ pub struct EventTooLarge {
     pub limit: usize,
     /// Requests that the event answers; empty if that is not known yet.
     pub(crate) answered: Vec<AnsweredRequest>,
+    /// The event is certain to be a request or a notification.
+    pub(crate) is_call: bool,
 }
 
 /// Beginning of a line of data.
@@ -267,7 +269,8 @@ impl SseDecoder {
     }
 
     fn too_large(&self, answered: impl IntoIterator<Item = AnsweredRequest>) -> EventTooLarge {
-        EventTooLarge { limit: self.max_bytes, answered: answered.into_iter().collect() }
+        let is_call = self.oversized.as_ref().is_some_and(OversizedMessage::is_call);
+        EventTooLarge { limit: self.max_bytes, answered: answered.into_iter().collect(), is_call }
     }
 }
 

@@ -44,6 +44,11 @@ impl OversizedMessage {
         Some(AnsweredRequest::Known(id))
     }
 
+    /// Returns `true` if the message is certain to be a request or a notification.
+    pub(crate) fn is_call(&self) -> bool {
+        !self.scanner.is_batch && self.scanner.finished.first().unwrap_or(&self.scanner.current).is_call
+    }
+
     /// Returns the requests that the message answers, unless that was certain before its end.
     pub(crate) fn finish(self) -> Vec<AnsweredRequest> {
         if self.is_known {

@@ -182,6 +182,9 @@ impl HttpCall {
                         return Ok(StreamEnd::Answered(response));
                     }
                 }
+                Err(SseStreamError::TooLarge(problem)) if problem.is_call => {
+                    tracing::debug!(%problem, "Skipping an oversized event.");
+                }
                 Err(SseStreamError::TooLarge(problem)) => return Err(TransportError::protocol(problem)),
                 Err(SseStreamError::Broken(error)) => return Ok(StreamEnd::Unanswered(error)),
                 Err(SseStreamError::End) => {

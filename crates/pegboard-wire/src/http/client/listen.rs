@@ -138,9 +138,11 @@ async fn read(
                     deliver_messages(server, connection, event).await;
                 }
             }
-            Err(SseStreamError::TooLarge(problem)) => {
+            // Reported again if it turns out to be a response, which this stream does not have.
+            Err(SseStreamError::TooLarge(problem)) if problem.answered.is_empty() => {
                 tracing::warn!(%problem, "Skipping an oversized event.");
             }
+            Err(SseStreamError::TooLarge(_)) => {}
             Err(SseStreamError::End) => return,
             Err(SseStreamError::Broken(error)) => {
                 tracing::debug!(%error, "The server's event stream broke; resuming.");

@@ -147,6 +147,28 @@ async fn an_oversized_event_fails() {
 }
 
 #[tokio::test]
+async fn an_oversized_notification_does_not_fail_the_request() {
+    let large = "x".repeat(20_000);
+    let messages = [
+        json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": large}}),
+        // Members in another order.
+        json!({"params": {"progressToken": 1, "progress": 1, "message": large}, "method": "notifications/progress"}),
+    ];
+    for message in messages {
+        let server = serve(move |seen| {
+            let stream = [event(&message), event(&answer(&seen, &json!("small")))];
+            async move { events(&stream) }
+        })
+        .await;
+        let small = HttpOptions { max_body: 10_000, ..options(&server.url) };
+        let (connection, _inbound) = open(client::connect(small).unwrap());
+        let response =
+            with_timeout(send_request(&connection, "tools/call", json!({})).await.response()).await;
+        assert_eq!(response.unwrap().as_str(), "\"small\"");
+    }
+}
+
+#[tokio::test]
 async fn a_slow_stream_is_closed_when_the_request_is_dropped() {
     let (closed, mut is_closed) = mpsc::channel(1);
     let url = serve_socket(move |mut socket| {
