@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 /// use pegboard_core::extensions::{Extensions, ExtensionKey};
 ///
 /// let (session, counter) = (Extensions::default(), ExtensionKey::new());
+/// assert!(session.get::<i32>(&counter).is_none());
 /// let first = session.get_or_insert_with(&counter, || 7);
 /// let again = session.get_or_insert_with(&counter, || 8);
 /// assert_eq!((*first, *again), (7, 7));
@@ -49,6 +50,12 @@ impl Extensions {
     /// Returns `true` if both belong to the same object.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Returns the value under `key`, if there is one of this type.
+    pub fn get<T: Any + Send + Sync>(&self, key: &ExtensionKey) -> Option<Arc<T>> {
+        let found = self.0.lock().get(&key.number).map(|entry| Arc::clone(&entry.value));
+        found.and_then(|found| found.downcast().ok())
     }
 
     /// Returns the value under `key`, creating it if there is none of this type. `make` runs under a lock and

@@ -33,8 +33,8 @@ pub(crate) fn is_standard_notification(method: &str) -> bool {
 }
 
 /// Returns the server of a method that the protocol does not define, and the parameters for it: the server that `_meta`
-/// names, or else the one with the label that begins the method, or else the only one with a feature of that name, or else the
-/// only one with such features. As long as the features of another server are not known, it may be the one.
+/// names, or else the one with the label that begins the method, or else the only one with a feature of that name, or
+/// else the only one with such features. As long as the features of another server are not known, it may be the one.
 pub(crate) fn find_server(
     profile: &ActiveProfile,
     method: &str,

@@ -120,8 +120,8 @@ impl WarmupRun {
     }
 }
 
-/// Returns the maximum wait of a client's list: that of the settings, or less if the client waits less. The time limit of such a
-/// client includes the handshake.
+/// Returns the maximum wait of a client's list: that of the settings, or less if the client waits less. The time limit
+/// of such a client includes the handshake.
 pub(crate) fn list_limit(profile: &ActiveProfile, client: &ClientDescription) -> ListingLimit {
     let configured: Duration = profile.runtime.settings().list_timeout.into();
     let name = client.info.as_ref().and_then(|info| info.get("name"));

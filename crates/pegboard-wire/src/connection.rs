@@ -282,7 +282,7 @@ impl WeakConnection {
         closed.cancelled().await;
     }
 
-    /// Waits until the peer has closed its input, or the connection is dropped.
+    /// Waits until the peer has closed its input. Returns at once if the connection is gone.
     pub(crate) async fn input_ended(&self) {
         let Some(shared) = self.shared.upgrade() else { return };
         let input_end = shared.input_end().clone();

@@ -210,11 +210,9 @@ impl InstanceGroup {
     /// Returns `true` if the session of a call has an instance of this group.
     pub(super) fn has_assigned(&self, context: &CallContext) -> bool {
         let session = context.tools.as_ref().and_then(|tools| tools.extensions());
-        session.is_some_and(|session| {
-            let assigned: Arc<SessionInstance> =
-                session.get_or_insert_with(&self.session_key, SessionInstance::default);
-            assigned.lock().is_some()
-        })
+        let assigned: Option<Arc<SessionInstance>> =
+            session.and_then(|session| session.get(&self.session_key));
+        assigned.is_some_and(|assigned| assigned.lock().is_some())
     }
 
     /// Returns the shared instance.
@@ -299,7 +297,7 @@ impl InstanceGroup {
         let client = session.and_then(|_| context.client().session());
         if !shared.settings.is_shared {
             let instance = self.start_dedicated(table, shared.dedicated_to_session(era, client))?;
-            return Ok(self.assigned(instance, session, AssignmentKind::Private));
+            return Ok(self.assigned(instance, session, AssignmentKind::Private, None));
         }
         let is_free = || {
             let is_busy =
@@ -324,9 +322,9 @@ impl InstanceGroup {
     fn assigned(
         &self,
         instance: Arc<Instance>,
-        client: Option<Arc<dyn ClientSession>>,
         session: Option<&Extensions>,
         kind: AssignmentKind,
+        client: Option<Arc<dyn ClientSession>>,
     ) -> Arc<AssignedInstance> {
         let configured = self.shared.handle.settings.idle_stop;
         let limit = if session.is_some() { configured } else { Some(configured.unwrap_or(UNUSED_LIMIT)) };
@@ -378,7 +376,6 @@ impl InstanceGroup {
         table.dedicated.iter().chain(own).filter(|handle| handle.connection().is_some()).count()
     }
 
-    /// Shuts down every instance that the group has started, and waits for those that are ending.
     /// Restarts the instances that are dedicated to sessions.
     pub(super) fn restart_dedicated(&self) {
         for handle in &self.table.lock().dedicated {
@@ -386,6 +383,7 @@ impl InstanceGroup {
         }
     }
 
+    /// Shuts down every instance that the group has started, and waits for those that are ending.
     pub(super) async fn shut_down(&self) {
         let (handles, unused) = {
             let mut table = self.table.lock();

@@ -200,7 +200,6 @@ impl InstanceRouter {
         self.primary.n_further() + self.other.lock().as_ref().map_or(0, |other| other.n_further())
     }
 
-    /// Shuts down every instance but the one with the listing, and waits for those that are ending.
     /// Restarts all instances that run; completes when the primary one is ready or has failed.
     pub(super) async fn restart(&self) -> Result<(), CallError> {
         let other = self.other.lock().clone();
@@ -212,6 +211,7 @@ impl InstanceRouter {
         self.primary_handle().restart().await
     }
 
+    /// Shuts down every instance but the one with the listing, and waits for those that are ending.
     pub(super) async fn shut_down(&self) {
         let other = self.other.lock().take();
         let other_ended = async {

@@ -110,7 +110,7 @@ impl ConnectionShared {
         let n_inbound = self.n_inbound.get();
         if n_inbound >= self.limits.max_inbound {
             if !self.has_refused.swap(true, Ordering::Relaxed) {
-                tracing::warn!(n_inbound, "Refusing requests of a client: too many are in flight.");
+                tracing::warn!(n_inbound, "Refusing requests of a peer: too many are in flight.");
             }
             return Err(RpcError::new(code::SERVER_ERROR, "Too many requests in flight"));
         }

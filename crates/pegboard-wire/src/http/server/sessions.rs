@@ -287,8 +287,8 @@ fn check_version(headers: &HeaderMap) -> Result<(), HttpRejection> {
 impl Session {
     fn open(server: &Arc<ServiceServer>, memory: &EventMemory, id: ClientSessionId) -> Self {
         let streams = Arc::new(SessionStreams::new(memory.clone()));
-        let (connection, ended) = server.open_http_session(Arc::clone(&streams), id);
-        Self { connection, streams, served: ended, last_seen: Mutex::new(Instant::now()) }
+        let (connection, session) = server.open_http_session(Arc::clone(&streams), id);
+        Self { connection, streams, served: session, last_seen: Mutex::new(Instant::now()) }
     }
 
     /// Closes every stream and ends every request, so that nothing holds the session any more.
