@@ -17,3 +17,7 @@ check runtime 109
 check gateway 120
 check http 152
 check app 242
+# Each half of HTTP compiles without the other.
+for half in http-client http-server; do
+    cargo check --quiet -p pegboard-wire --no-default-features --features "$half"
+done
