@@ -12,11 +12,11 @@ check() {
     [ "$count" -le "$most" ] || { echo "too many packages with the features '$features'" >&2; exit 1; }
 }
 
-check "" 99
-check runtime 109
-check gateway 120
-check http 152
-check app 242
+check "" 87
+check runtime 95
+check gateway 99
+check http 141
+check app 233
 # Each half of HTTP compiles without the other.
 for half in http-client http-server; do
     cargo check --quiet -p pegboard-wire --no-default-features --features "$half"

@@ -1,6 +1,8 @@
 //! Fingerprints: hashes that tell settings and contents apart and reveal no secrets.
 
-use sha2::{Digest, Sha256};
+use std::fmt;
+
+use hmac_sha256::Hash as Sha256;
 
 /// Fingerprint of a list of parts. Different lists have different fingerprints.
 ///
@@ -15,7 +17,7 @@ use sha2::{Digest, Sha256};
 /// assert_eq!(of(&["a", "b"]), of(&["a", "b"]));
 /// assert_ne!(of(&["a", "b"]), of(&["ab"]));
 /// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Fingerprint(Sha256);
 
 impl Fingerprint {
@@ -42,9 +44,15 @@ impl Fingerprint {
     }
 }
 
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fingerprint").finish_non_exhaustive()
+    }
+}
+
 /// Returns the SHA-256 of some content in hexadecimal.
 pub fn sha256_hex(content: impl AsRef<[u8]>) -> String {
-    hex(&Sha256::digest(content))
+    hex(&Sha256::hash(content.as_ref()))
 }
 
 fn hex(bytes: &[u8]) -> String {

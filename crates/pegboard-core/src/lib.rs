@@ -28,7 +28,7 @@
 //! - [`fingerprint`]: hashes that tell settings and contents apart;
 //! - [`similar`]: similar names, as suggestions;
 //! - [`text`]: truncation and glob matching of text;
-//! - [`duration`]: human-readable durations.
+//! - [`duration`]: human-readable durations; [`utc`]: dates and times.
 //!
 //! This crate does no I/O: no sockets, files, processes or environment variables.
 
@@ -62,6 +62,7 @@ pub mod store;
 pub mod task;
 pub mod text;
 pub mod trace;
+pub mod utc;
 pub mod validation;
 
 /// Collects the entries of functions annotated with `#[tool]`, ready to be registered.

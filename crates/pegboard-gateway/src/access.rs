@@ -9,12 +9,12 @@ use axum::handler::Handler;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, any_service};
+use hmac_sha256::Hash as Sha256;
 use pegboard_core::secret::Secret;
 use pegboard_wire::http::server::{
     DirectRoutes, HttpApplication, HttpRejection, HttpServerEndpoint, HttpServerOptions, ServedConnection,
     check_host_and_origin,
 };
-use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use crate::api::ApiProblem;
@@ -211,7 +211,7 @@ fn shown_digest(headers: &HeaderMap) -> Option<[u8; 32]> {
 }
 
 fn digest(token: impl AsRef<[u8]>) -> [u8; 32] {
-    Sha256::digest(token).into()
+    Sha256::hash(token.as_ref())
 }
 
 #[cfg(test)]

@@ -28,6 +28,7 @@ use crate::catalogue::{CatalogueTool, NameCorrections, NameScope, ToolboxScope};
 use crate::event::StoreReason;
 use crate::optree::{EndedOperation, OpPath, OpTree, SessionIdentity};
 use crate::queue::SessionKey;
+use crate::random;
 use crate::runtime::{Runtime, RuntimeShared, caller_id};
 use crate::sessions::SessionId;
 use crate::toolbox::OpenedToolbox;
@@ -81,17 +82,16 @@ impl Visibility {
 
 impl Caller {
     pub(crate) fn new(shared: Arc<RuntimeShared>, options: CallerOptions) -> Self {
-        // From the generator of the thread, without a system call.
-        let instance_id = uuid::Builder::from_random_bytes(rand::random()).into_uuid();
-        let (id, key) = match options.session_mode {
+        let (id, key, instance_id) = match options.session_mode {
             // A stateless caller has no identifier of its own across requests, so the id derives from its
             // owner.
             SessionMode::Stateless => {
                 let identity = shared.stateless_identity(&options.owner);
-                (Arc::clone(&identity.id), SessionKey(identity.key))
+                (Arc::clone(&identity.id), SessionKey(identity.key), shared.stateless_instance_id())
             }
             SessionMode::Session | SessionMode::AllOpen => {
-                (caller_id(instance_id), SessionKey(shared.next_session_key()))
+                let instance_id = random::uuid();
+                (caller_id(instance_id), SessionKey(shared.next_session_key()), instance_id)
             }
         };
         let attachments = match options.session_mode {

@@ -9,13 +9,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use hmac_sha256::Hash as Sha256;
 use indexmap::IndexMap;
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::{CallError, NotFound};
 use pegboard_core::extensions::Extensions;
 use pegboard_core::id::{ServerName, ToolId, ToolName, ToolboxName};
 use pegboard_core::provider::{ServerOffering, ToolKind};
-use sha2::{Digest, Sha256};
 
 use pegboard_core::settings::{CacheScope, OutputRule, ServerSettings, ValidatedBy};
 
@@ -119,7 +119,7 @@ impl CatalogueTool {
     /// Returns a digest of the input schema, computed on first use.
     pub(crate) fn schema_digest(&self) -> &str {
         self.schema_digest.get_or_init(|| {
-            let digest = Sha256::digest(self.entry.input_schema().as_json().to_string());
+            let digest = Sha256::hash(self.entry.input_schema().as_json().to_string().as_bytes());
             digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat()
         })
     }

@@ -35,6 +35,7 @@ mod outputs;
 mod pipeline;
 pub mod queue;
 pub mod queues;
+pub mod random;
 mod runtime;
 pub mod search;
 pub mod sessions;

@@ -8,8 +8,8 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
+use hmac_sha256::Hash as Sha256;
 use pegboard_core::id::{ServerName, ToolId, ToolboxName};
-use sha2::{Digest, Sha256};
 
 /// Default maximum length of an exposed name.
 pub const DEFAULT_LIMIT: usize = 64;
@@ -263,7 +263,7 @@ pub(crate) fn shortened_head(label: &str, limit: usize) -> Option<&str> {
 /// Returns eight characters derived from the hash of a text.
 fn hash_tag(text: &str) -> String {
     const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
-    let hash = Sha256::digest(text.as_bytes());
+    let hash = Sha256::hash(text.as_bytes());
     hash.iter().take(HASH_TAG_CHARS).map(|byte| char::from(ALPHABET[usize::from(byte % 32)])).collect()
 }
 

@@ -14,12 +14,12 @@ use pegboard_core::validation::Violation;
 use pegboard_json::RawJson;
 use serde_json::{Map, Value, json};
 use tracing::warn;
-use uuid::Uuid;
 
 use crate::call::admit::AdmittedCall;
 use crate::caller::Caller;
 use crate::event::{RuntimeEvent, StoreReason};
 use crate::output_query::{self, JsonPath, OutputStats};
+use crate::random;
 
 mod extract;
 mod tool;
@@ -119,7 +119,7 @@ impl OutputStorage {
         let store =
             store.ok_or_else(|| StoreError::Failed { reason: "no output store is configured".to_owned() })?;
         let caller = admitted.active_call.caller();
-        let handle = OutputHandle(format!("{}/{}", caller.id(), Uuid::new_v4()));
+        let handle = OutputHandle(format!("{}/{}", caller.id(), random::uuid()));
         let now = shared.wall.now();
         let output = StoredOutput {
             body: body.bytes.clone(),

@@ -8,6 +8,7 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use foldhash::HashMap;
 use futures_util::future::join_all;
+use hmac_sha256::Hash as Sha256;
 use indexmap::IndexMap;
 use parking_lot::Mutex;
 use pegboard_core::call::{Call, ToolRef};
@@ -20,7 +21,6 @@ use pegboard_core::redact::{self, Redactor};
 use pegboard_core::settings::{QueueSettings, RuntimeSettings};
 use pegboard_core::store::{CacheStore, SlotStore};
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 use tokio::sync::{broadcast, watch};
 use tokio::time;
 use tokio_util::sync::CancellationToken;
@@ -118,6 +118,8 @@ pub(crate) struct RuntimeShared {
     /// Number of catalogue builds.
     n_catalogues: watch::Sender<u64>,
     n_callers: AtomicU64,
+    /// Distinguishes the stateless callers of this process from those of others.
+    first_stateless_instance: (u64, u64),
     pub(crate) principals: Principals,
     /// The stateless caller of the last request, usually that of the next one, too.
     last_stateless: ArcSwapOption<StatelessIdentity>,
@@ -464,13 +466,21 @@ impl RuntimeShared {
         self.n_callers.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Returns an instance id without a system call, since every stateless request is a caller of its own. It
+    /// only needs to be unique.
+    pub(crate) fn stateless_instance_id(&self) -> Uuid {
+        let n_callers = self.next_session_key();
+        let (high, low) = self.first_stateless_instance;
+        Uuid::from_u64_pair(high.wrapping_add(n_callers), low.wrapping_add(n_callers))
+    }
+
     /// Derives the identity of a stateless caller: the same for the same owner, in every process. Knowing it
     /// grants no access: data kept under it is returned to its owner only.
     pub(crate) fn stateless_identity(&self, owner: &Owner) -> Arc<StatelessIdentity> {
         if let Some(last) = self.last_stateless.load_full().filter(|last| last.owner == *owner) {
             return last;
         }
-        let digest = Sha256::digest(format!("stateless {}", owner.as_str()));
+        let digest = Sha256::hash(format!("stateless {}", owner.as_str()).as_bytes());
         let mut id = [0; 16];
         id.copy_from_slice(&digest[..16]);
         let mut key = [0; 8];

@@ -17,13 +17,13 @@ const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Returns `true` if this process or the system has no file descriptor left.
 pub fn are_exhausted(error: &io::Error) -> bool {
-    #[cfg(unix)]
+    #[cfg(all(unix, feature = "readiness"))]
     {
         use rustix::io::Errno;
         let code = error.raw_os_error();
         [Errno::MFILE, Errno::NFILE].iter().any(|errno| code == Some(errno.raw_os_error()))
     }
-    #[cfg(not(unix))]
+    #[cfg(not(all(unix, feature = "readiness")))]
     {
         let _ = error;
         false
@@ -81,7 +81,7 @@ fn is_connection_error(error: &io::Error) -> bool {
     )
 }
 
-#[cfg(all(test, unix))]
+#[cfg(all(test, unix, feature = "readiness"))]
 mod tests {
     use rustix::io::Errno;
 

@@ -90,6 +90,7 @@ pub mod era;
 pub mod http;
 mod message;
 mod pending_request;
+mod random;
 pub mod server;
 mod state_signer;
 pub mod stdio;

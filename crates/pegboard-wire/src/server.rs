@@ -18,6 +18,7 @@ use crate::http::headers::HeaderParameter;
 #[cfg(feature = "http-server")]
 use crate::http::server::streams::SessionStreams;
 use crate::message::{Notification, RpcError};
+use crate::random;
 use crate::state_signer::StateSigner;
 use crate::transport::{TransportError, TransportHandle};
 use pegboard_json::RawJson;
@@ -141,7 +142,7 @@ pub struct ClientSessionId(Arc<str>);
 
 impl ClientSessionId {
     pub(crate) fn random() -> Self {
-        Self(format!("{:032x}", rand::random::<u128>()).into())
+        Self(format!("{:032x}", u128::from_be_bytes(random::bytes())).into())
     }
 
     /// Returns the id as text.

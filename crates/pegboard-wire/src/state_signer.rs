@@ -5,8 +5,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::Sha256;
+use hmac_sha256::HMAC;
+
+use crate::random;
 
 /// A key that signs state.
 #[derive(Clone)]
@@ -29,7 +30,7 @@ const TIME_BYTES: usize = 8;
 impl StateSigner {
     /// Creates a signer with a random key: signatures do not outlive the process.
     pub fn random(lifetime: Duration) -> Self {
-        Self { key: rand::random(), lifetime }
+        Self { key: random::bytes(), lifetime }
     }
 
     /// Creates a signer with a key shared by several processes.
@@ -50,24 +51,26 @@ impl StateSigner {
     /// ```
     pub fn sign(&self, purpose: &str, state: &[u8]) -> String {
         let expires = now().saturating_add(self.lifetime.as_secs()).to_be_bytes();
-        let mac = self.mac(purpose, &expires, state).finalize().into_bytes();
+        let mac = self.mac(purpose, &expires, state).finalize();
         URL_SAFE_NO_PAD.encode([&mac[..], &expires, state].concat())
     }
 
     /// Verifies signed state and returns it.
     pub fn verify(&self, purpose: &str, signed: &str) -> Result<Bytes, InvalidState> {
         let bytes = Bytes::from(URL_SAFE_NO_PAD.decode(signed).map_err(|_| InvalidState)?);
-        let (mac, rest) = bytes.split_at_checked(MAC_BYTES).ok_or(InvalidState)?;
+        let (mac, rest) = bytes.split_first_chunk::<MAC_BYTES>().ok_or(InvalidState)?;
         let (expires, state) = rest.split_at_checked(TIME_BYTES).ok_or(InvalidState)?;
-        self.mac(purpose, expires, state).verify_slice(mac).map_err(|_| InvalidState)?;
+        if !self.mac(purpose, expires, state).finalize_verify(mac) {
+            return Err(InvalidState);
+        }
         let expires = u64::from_be_bytes(expires.try_into().map_err(|_| InvalidState)?);
         if expires < now() { Err(InvalidState) } else { Ok(bytes.slice_ref(state)) }
     }
 
-    fn mac(&self, purpose: &str, expires: &[u8], state: &[u8]) -> Hmac<Sha256> {
-        let mut mac = Hmac::<Sha256>::new_from_slice(&self.key).expect("a key of any length will do");
+    fn mac(&self, purpose: &str, expires: &[u8], state: &[u8]) -> HMAC {
+        let mut mac = HMAC::new(self.key);
         // The length separates purpose and state.
-        mac.update(&(purpose.len() as u64).to_be_bytes());
+        mac.update((purpose.len() as u64).to_be_bytes());
         mac.update(purpose.as_bytes());
         mac.update(expires);
         mac.update(state);

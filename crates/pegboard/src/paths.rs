@@ -13,7 +13,7 @@ use pegboard::config::inventory::{Inventory, inventory_layers};
 use pegboard::config::trust::{FileAction, FileOrigin, FileOwner};
 use pegboard::config::{self, Configuration, ConfigurationError, Layers, SourceSpec, SpecContext};
 #[cfg(unix)]
-use sha2::{Digest, Sha256};
+use pegboard_core::fingerprint::sha256_hex;
 
 use crate::cli::error::colored;
 use crate::cli::{CliError, ExitReason, Globals, print};
@@ -38,7 +38,7 @@ const MAX_SOCKET_NAME_BYTES: usize = "/4294967295.sock".len();
 
 /// Length of the digest that identifies a configuration.
 #[cfg(unix)]
-const IDENTITY_BYTES: usize = 16;
+const IDENTITY_DIGITS: usize = 32;
 
 /// Reads an environment variable of this process.
 pub(crate) fn env_var(name: &str) -> Option<String> {
@@ -220,7 +220,7 @@ impl ConfigSelection {
         let mut files: Vec<PathBuf> = files.iter().map(|file| real(file)).collect();
         files.dedup();
         let parts = (specs.collect::<Vec<_>>(), files, folder, &self.toolbox, &self.settings);
-        hex(&Sha256::digest(format!("{parts:?}"))[..IDENTITY_BYTES])
+        sha256_hex(format!("{parts:?}"))[..IDENTITY_DIGITS].to_owned()
     }
 
     /// Same as [`inspect`](Self::inspect), but an error if there is no configuration.
@@ -301,17 +301,6 @@ impl ConfigSelection {
         let folder = self.paths().last().and_then(|file| file.parent()).map(Path::to_owned);
         folder.filter(|folder| folder != Path::new("")).unwrap_or_else(|| self.folder.clone())
     }
-}
-
-/// Writes bytes as hexadecimal digits.
-#[cfg(unix)]
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 /// Interprets a source. URLs are probed.

@@ -195,8 +195,7 @@ async fn token(
 
 fn pkce_challenge(verifier: &str) -> String {
     use base64::Engine as _;
-    use sha2::Digest as _;
-    base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(sha2::Sha256::digest(verifier))
+    base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(hmac_sha256::Hash::hash(verifier.as_ref()))
 }
 
 /// State of the client that several processes share.

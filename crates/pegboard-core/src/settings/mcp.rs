@@ -5,10 +5,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use hmac_sha256::Hash as Sha256;
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use sha2::{Digest, Sha256};
 
 use crate::fingerprint::Fingerprint;
 use crate::id::ServerName;
@@ -280,6 +280,6 @@ fn add_secrets(secrets: &IndexMap<String, Secret>, fingerprint: &mut Fingerprint
     let sorted: BTreeMap<&String, &Secret> = secrets.iter().collect();
     for (name, secret) in sorted {
         fingerprint.add(name);
-        fingerprint.add(Sha256::digest(secret.reveal()));
+        fingerprint.add(Sha256::hash(secret.reveal().as_bytes()));
     }
 }

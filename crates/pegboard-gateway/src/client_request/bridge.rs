@@ -17,12 +17,12 @@ use pegboard_core::client::{
 use pegboard_core::error::ProtocolError;
 use pegboard_core::task::{ServerTask, TaskMode, TaskRefresher};
 use pegboard_json::RawJson;
+use pegboard_runtime::random;
 use pegboard_wire::era::{Era, LogLevel};
 use pegboard_wire::server::{ClientCapability, ClientDescription, ClientSessionId, Peer};
 use pegboard_wire::{RequestError, RpcError};
 use tokio::sync::{Notify, oneshot};
 use tokio::time;
-use uuid::Uuid;
 
 use super::ClientRequest;
 use super::session_peer::SessionPeer;
@@ -407,7 +407,7 @@ impl ClientBridge {
         {
             match (has_session, params.get(ELICITATION_ID)) {
                 (true, None) => {
-                    *params = params.with(ELICITATION_ID, &RawJson::of(&Uuid::new_v4().to_string()));
+                    *params = params.with(ELICITATION_ID, &RawJson::of(&random::uuid().to_string()));
                 }
                 (false, Some(_)) => *params = params.without(ELICITATION_ID),
                 (true, Some(_)) | (false, None) => {}

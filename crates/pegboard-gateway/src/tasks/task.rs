@@ -5,12 +5,12 @@ use std::time::{Duration, SystemTime};
 
 use pegboard_core::task::TaskRefresher;
 use pegboard_json::RawJson;
+use pegboard_runtime::random;
 use pegboard_runtime::wall_clock::WallClock;
 use pegboard_wire::server::ServiceChange;
 use tokio::sync::{broadcast, watch};
 use tokio::time::{self, Instant};
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
 use super::outcome::TaskOutcome;
 use super::pending::PendingInputs;
@@ -60,7 +60,7 @@ impl GatewayTask {
     ) -> Self {
         let created = wall.now();
         Self {
-            id: Uuid::new_v4().simple().to_string(),
+            id: random::uuid().simple().to_string(),
             owner,
             created,
             time_to_live,

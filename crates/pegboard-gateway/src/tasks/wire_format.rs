@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use jiff::Timestamp;
+use pegboard_core::utc::UtcTime;
 use pegboard_json::RawJson;
 use serde_json::{Value, json};
 
@@ -68,8 +68,8 @@ fn base(task: &GatewayTask, status: &str, message: Option<String>, updated: Syst
     let mut json = json!({
         "taskId": task.id(),
         "status": status,
-        "createdAt": timestamp(task.created()),
-        "lastUpdatedAt": timestamp(updated),
+        "createdAt": UtcTime::from(task.created()).to_string(),
+        "lastUpdatedAt": UtcTime::from(updated).to_string(),
     });
     if let Some(message) = message {
         json["statusMessage"] = Value::String(message);
@@ -85,11 +85,6 @@ fn base(task: &GatewayTask, status: &str, message: Option<String>, updated: Syst
 
 fn millis(time: Duration) -> Value {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX).into()
-}
-
-/// RFC 3339 timestamp with milliseconds.
-fn timestamp(time: SystemTime) -> String {
-    format!("{:.3}", Timestamp::try_from(time).unwrap_or(Timestamp::UNIX_EPOCH))
 }
 
 fn status_of(owner: &TaskOwner, state: &TaskState) -> &'static str {

@@ -17,7 +17,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 use tokio::time;
 use tokio_util::task::AbortOnDropHandle;
-use uuid::Uuid;
+
+use crate::random;
 
 /// Maximum number of suspended calls.
 pub const MAX_SUSPENDED: usize = 1_000;
@@ -88,7 +89,7 @@ impl SuspendedCallTable {
         owner: &Owner,
         expires_after: Duration,
     ) -> Result<ResumeToken, SuspendError> {
-        let token = ResumeToken(Uuid::new_v4().simple().to_string());
+        let token = ResumeToken(random::uuid().simple().to_string());
         let (resumed, back) = oneshot::channel();
         let (sender, end) = oneshot::channel();
         let mut entries = self.0.lock();

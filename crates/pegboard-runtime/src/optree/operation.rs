@@ -5,7 +5,6 @@ use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 use tokio::time::Instant;
-use uuid::Uuid;
 
 use super::accounting::{OpCounters, OpUsage, Totals};
 use super::node::{self, LogLine, OpNode};
@@ -13,6 +12,7 @@ use super::path::{MAX_DEPTH, OpPath, OpSegment};
 use super::record::{OpFinish, OpNotes, OpRecord, add_duration, bounded_note, millis};
 use super::text::{self, Payload};
 use super::{MAX_NAME, OpTree, SessionIdentity};
+use crate::random;
 
 /// Maximum length of an error message, in bytes.
 const MAX_ERROR: usize = 2_048;
@@ -86,7 +86,7 @@ impl Operation {
     fn begin_child(&self, title: &str) -> OpTree {
         let session = &self.tree.0;
         let info = SessionIdentity {
-            id: Uuid::new_v4().to_string().into(),
+            id: random::uuid().to_string().into(),
             trace_id: session.info.trace_id.clone(),
             agent: Some(Arc::clone(&self.name)),
             call_path: session.info.call_path.join(&self.name),

@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hmac_sha256::Hash as Sha256;
 use parking_lot::Mutex;
 use pegboard_core::call::SchemaChecks;
 use pegboard_core::error::{CallError, Executed};
@@ -13,7 +14,6 @@ use pegboard_core::owner::Owner;
 use pegboard_core::settings::CacheScope;
 use pegboard_core::store::{CacheKey, CacheStore, CachedResult};
 use pegboard_json::{RawJson, canonical, duplicate_key};
-use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 use tracing::warn;
 
@@ -215,7 +215,7 @@ fn cache_key(tool: &CatalogueTool, audience: CacheAudience<'_>, arguments: &RawJ
         name.as_str(),
         namespace.as_str()
     ));
-    CacheKey(digest.finalize().into())
+    CacheKey(digest.finalize())
 }
 
 /// Single flight: the cacheable calls in flight, by key.

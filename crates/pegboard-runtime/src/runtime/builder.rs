@@ -32,6 +32,7 @@ use crate::event::{EventBus, Observer};
 use crate::outputs::{self, OutputStorage};
 use crate::pipeline::{self, SingleFlight};
 use crate::queues::Queues;
+use crate::random;
 use crate::sessions::{SessionRegistry, SessionSettings};
 use crate::spans::TracePropagator;
 use crate::wall_clock::WallClock;
@@ -207,6 +208,7 @@ impl RuntimeBuilder {
             listings: Mutex::default(),
             n_catalogues: watch::Sender::default(),
             n_callers: AtomicU64::new(1),
+            first_stateless_instance: random::uuid().as_u64_pair(),
             last_stateless: ArcSwapOption::empty(),
             principals: self.principals,
             active_plan: ArcSwap::new(Arc::clone(&active_plan)),

@@ -1,11 +1,12 @@
 //! Session ids: `s-20260102030405`, with a tag such as `-9f3c` if two sessions began in the same second.
 
 use std::fmt;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
-use jiff::Timestamp;
+use pegboard_core::utc::UtcTime;
 use serde::Serialize;
-use uuid::Uuid;
+
+use crate::random;
 
 const PREFIX: &str = "s-";
 const STAMP_DIGITS: usize = 14;
@@ -38,16 +39,13 @@ impl SessionId {
 
     /// Creates the id of a session that begins now, assuming that it is the only one in this second.
     pub(super) fn at(now: SystemTime) -> Self {
-        // Years before 1970 and after 9999 would not have four digits.
-        let stamp = Timestamp::try_from(now.max(UNIX_EPOCH)).unwrap_or(Timestamp::MAX);
-        Self(format!("{PREFIX}{}", stamp.strftime("%Y%m%d%H%M%S")))
+        Self(format!("{PREFIX}{}", UtcTime::from(now).digits()))
     }
 
     /// Creates an id with a random tag.
     pub(super) fn tagged_at(now: SystemTime) -> Self {
         let Self(stamp) = Self::at(now);
-        let random = Uuid::new_v4().simple().to_string();
-        Self(format!("{stamp}-{}", &random[..TAG_DIGITS]))
+        Self(format!("{stamp}-{:04x}", u16::from_be_bytes(random::bytes())))
     }
 
     /// Returns the id as text.

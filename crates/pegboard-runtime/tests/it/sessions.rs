@@ -513,7 +513,7 @@ async fn extreme_settings_and_clocks_are_harmless() {
     check(Duration::MAX, at(0), "s-20260102020000").await;
     check(Duration::ZERO, at(0), "s-20260102020000").await;
     check(Duration::MAX, UNIX_EPOCH - Duration::from_hours(1), "s-19700101000000").await;
-    check(Duration::MAX, UNIX_EPOCH + Duration::from_hours(24 * 365 * 50_000), "s-99991230220000").await;
+    check(Duration::MAX, UNIX_EPOCH + Duration::from_hours(24 * 365 * 50_000), "s-99991231235959").await;
 }
 
 proptest! {

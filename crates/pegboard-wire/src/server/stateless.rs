@@ -5,9 +5,9 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
+use hmac_sha256::Hash as Sha256;
 use http::HeaderMap;
 use serde::Serialize;
-use sha2::{Digest, Sha256};
 
 use super::input_requests::check_capabilities;
 use super::received_meta::ReceivedMeta;
@@ -145,7 +145,7 @@ fn purpose(method: &str, params: &RawJson) -> String {
     let mut fixed = fixed.to_value();
     // A client may reorder object members.
     fixed.sort_all_objects();
-    format!("{method} {}", URL_SAFE_NO_PAD.encode(Sha256::digest(fixed.to_string())))
+    format!("{method} {}", URL_SAFE_NO_PAD.encode(Sha256::hash(fixed.to_string().as_bytes())))
 }
 
 fn verified_state(

@@ -3,7 +3,8 @@
 //! Pipes and sockets are driven by readiness. The file descriptions are shared with the parent process and with
 //! everything else that it has started, so `O_NONBLOCK` is never set on them: a pipe is opened again, which
 //! yields a description of our own, and a socket is told not to block with each operation. Files, terminals and
-//! platforms without these means go through tokio's blocking threads.
+//! platforms without these means go through tokio's blocking threads, and so does everything without the feature
+//! `readiness`.
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -14,7 +15,7 @@ pub type OutputStream = Box<dyn AsyncWrite + Send + Unpin>;
 
 /// Returns the standard input of the process.
 pub fn standard_input() -> InputStream {
-    #[cfg(unix)]
+    #[cfg(all(unix, feature = "readiness"))]
     if let Some(input) = ready_input(std::os::fd::AsFd::as_fd(&std::io::stdin())) {
         return input;
     }
@@ -23,17 +24,17 @@ pub fn standard_input() -> InputStream {
 
 /// Returns the standard output of the process.
 pub fn standard_output() -> OutputStream {
-    #[cfg(unix)]
+    #[cfg(all(unix, feature = "readiness"))]
     if let Some(output) = ready_output(std::os::fd::AsFd::as_fd(&std::io::stdout())) {
         return output;
     }
     Box::new(tokio::io::stdout())
 }
 
-#[cfg(unix)]
+#[cfg(all(unix, feature = "readiness"))]
 use unix::{ready_input, ready_output};
 
-#[cfg(unix)]
+#[cfg(all(unix, feature = "readiness"))]
 mod unix {
     use std::fs;
     use std::io;
@@ -136,7 +137,7 @@ mod unix {
 }
 
 #[cfg(test)]
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "readiness"))]
 mod tests {
     use std::fs::File;
     use std::io::{self, Read, Write};

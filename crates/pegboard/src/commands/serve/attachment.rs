@@ -6,12 +6,11 @@
 use std::collections::BTreeMap;
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use pegboard_core::fingerprint::sha256_hex;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use crate::environment;
-use crate::paths::hex;
 
 /// Path of the route.
 pub(crate) const PATH: &str = "/api/stdio";
@@ -83,7 +82,7 @@ fn setting_variables() -> impl Iterator<Item = String> {
 
 fn digest(salt: &str, name: &str) -> Option<String> {
     let value = environment::var(name)?;
-    Some(hex(&Sha256::digest(format!("{salt}\0{name}\0{value}"))))
+    Some(sha256_hex(format!("{salt}\0{name}\0{value}")))
 }
 
 /// Writes a document into headers.
