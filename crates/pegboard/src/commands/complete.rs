@@ -52,9 +52,9 @@ type Candidates = BTreeMap<String, String>;
 
 impl CompleteArgs {
     pub(crate) async fn run(self, telemetry: &Telemetry) -> Result<ExitCode, CliError> {
-        let words = match self.shell {
+        let (words, is_quoted) = match self.shell {
             CompletionShell::Bash => words::split(self.words.first().map_or("", String::as_str)),
-            CompletionShell::Zsh | CompletionShell::Fish => self.words,
+            CompletionShell::Zsh | CompletionShell::Fish => (self.words, false),
         };
         let mut command = Cli::command();
         command.build();
@@ -66,11 +66,18 @@ impl CompleteArgs {
             CompletionShell::Bash => words::length_before_break(line.current()),
             CompletionShell::Zsh | CompletionShell::Fish => 0,
         };
-        let lines = candidates.iter().filter(|(value, _)| value.starts_with(line.current()));
-        for (value, description) in lines.take(MAX_CANDIDATES) {
-            let value = one_line(value.get(skipped..).unwrap_or_default(), usize::MAX);
+        // A value that is not shown as it is would be another one.
+        let is_offered = |value: &str| {
+            value.starts_with(line.current())
+                && one_line(value, usize::MAX) == value
+                && !(is_quoted && words::quoted(value) != value)
+        };
+        for (value, description) in
+            candidates.iter().filter(|(value, _)| is_offered(value)).take(MAX_CANDIDATES)
+        {
+            let value = value.get(skipped..).unwrap_or_default();
             match self.shell {
-                CompletionShell::Bash => print::text(&value),
+                CompletionShell::Bash => print::text(&words::quoted(value)),
                 CompletionShell::Zsh | CompletionShell::Fish => {
                     print::text(&format!("{value}\t{}", one_line(description, MAX_CHARACTERS)));
                 }

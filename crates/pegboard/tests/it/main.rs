@@ -4,6 +4,8 @@
 
 #[cfg(unix)]
 mod bench;
+#[cfg(unix)]
+mod completion;
 mod demo;
 mod doctor;
 mod embedding;

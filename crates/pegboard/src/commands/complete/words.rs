@@ -171,8 +171,23 @@ pub(super) fn possible_values(argument: &Arg) -> Candidates {
         .collect()
 }
 
-/// Divides a line of bash into words, the first of which is the program.
-pub(super) fn split(line: &str) -> Vec<String> {
+/// Quotes a word for bash, which inserts candidates as they are: servers choose the names and values of arguments.
+/// Backslashes protect within no quotation marks, so that marks that are typed before do not matter.
+pub(super) fn quoted(word: &str) -> String {
+    let mut quoted = String::with_capacity(word.len());
+    for character in word.chars() {
+        let is_plain = character.is_alphanumeric() || "_-./:=,+@%".contains(character);
+        if !is_plain {
+            quoted.push('\\');
+        }
+        quoted.push(character);
+    }
+    quoted
+}
+
+/// Divides a line of bash into words without the first, which is the program. Also tells if a quotation mark is open at
+/// the end.
+pub(super) fn split(line: &str) -> (Vec<String>, bool) {
     let mut words = vec![String::new()];
     let (mut quote, mut is_begun) = (None, false);
     let mut characters = line.chars();
@@ -194,7 +209,7 @@ pub(super) fn split(line: &str) -> Vec<String> {
             (_, _) => word.push(character),
         }
     }
-    words.into_iter().skip(1).collect()
+    (words.into_iter().skip(1).collect(), quote.is_some())
 }
 
 /// Length of the part of a word that bash keeps: up to the last character at which it divides words.
@@ -214,7 +229,7 @@ mod tests {
         let mut command = Cli::command();
         command.build();
         let place = |text: &str| {
-            let words = split(&format!("pegboard {text}"));
+            let (words, _) = split(&format!("pegboard {text}"));
             let line = PartialLine::new(&command, &words);
             let place = match line.place() {
                 WordPlace::Option => "option".to_owned(),
@@ -264,17 +279,29 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_bash_are_divided_into_words() {
-        for (line, expected) in [
-            ("pegboard", vec![]),
-            ("pegboard ", vec![""]),
-            ("pegboard call  a", vec!["call", "a"]),
-            ("pegboard call 'a b' ", vec!["call", "a b", ""]),
-            ("pegboard call a\\ b", vec!["call", "a b"]),
-            ("pegboard call \"a 'b", vec!["call", "a 'b"]),
-            ("pegboard call '' x", vec!["call", "", "x"]),
+    fn words_are_quoted_for_bash() {
+        for (word, expected) in [
+            ("dev/files:read=1,2", "dev/files:read=1,2"),
+            ("größe", "größe"),
+            ("$(touch x)", r"\$\(touch\ x\)"),
+            ("'`id`' \"~*!\\", r#"\'\`id\`\'\ \"\~\*\!\\"#),
         ] {
-            assert_eq!(split(line), expected, "{line}");
+            assert_eq!(quoted(word), expected);
+        }
+    }
+
+    #[test]
+    fn lines_of_bash_are_divided_into_words() {
+        for (line, expected, is_open) in [
+            ("pegboard", vec![], false),
+            ("pegboard ", vec![""], false),
+            ("pegboard call  a", vec!["call", "a"], false),
+            ("pegboard call 'a b' ", vec!["call", "a b", ""], false),
+            ("pegboard call a\\ b", vec!["call", "a b"], false),
+            ("pegboard call \"a 'b", vec!["call", "a 'b"], true),
+            ("pegboard call '' x", vec!["call", "", "x"], false),
+        ] {
+            assert_eq!(split(line), (expected.into_iter().map(str::to_owned).collect(), is_open), "{line}");
         }
         assert_eq!(["a", "a=b", "a:=b", "a="].map(length_before_break), [0, 2, 3, 2]);
     }
