@@ -57,6 +57,17 @@ const NETWORK: &[&str] = &[
     "UV_INDEX_URL",
 ];
 
+/// Places where programs find the screen, clusters, containers and what they have downloaded.
+const PLACES: &[&str] = &[
+    "DISPLAY",
+    "DOCKER_HOST",
+    "KUBECONFIG",
+    "NPM_CONFIG_CACHE",
+    "UV_CACHE_DIR",
+    "WAYLAND_DISPLAY",
+    "XAUTHORITY",
+];
+
 /// Prefixes of locale and directory variables.
 const PREFIXES: &[&str] = &["LC_", "XDG_"];
 
@@ -77,14 +88,15 @@ pub(super) fn build(
 
 /// Returns `true` if programs inherit the variable with this name, unless its value contains a password or a function.
 pub fn is_inherited_name(name: &str) -> bool {
-    is_system_name(name) || is_one_of(name, NETWORK)
+    is_system_name(name) || is_one_of(name, NETWORK) || is_one_of(name, PLACES)
 }
 
 fn is_inherited(name: &OsStr, value: &OsStr) -> bool {
     let Some(name) = name.to_str() else { return false };
     // A shell that reads an exported function would run it.
     let is_function = value.as_encoded_bytes().starts_with(b"()");
-    (is_system_name(name) || (is_one_of(name, NETWORK) && !has_credentials(value))) && !is_function
+    let is_address = is_one_of(name, NETWORK) || is_one_of(name, PLACES);
+    (is_system_name(name) || (is_address && !has_credentials(value))) && !is_function
 }
 
 fn is_system_name(name: &str) -> bool {
@@ -124,6 +136,9 @@ mod tests {
             ("XDG_RUNTIME_DIR", "/run"),
             ("https_proxy", "http://proxy:3128"),
             ("SSL_CERT_FILE", "/etc/ca.pem"),
+            ("DISPLAY", ":0"),
+            ("KUBECONFIG", "/home/me/kube"),
+            ("npm_config_cache", "/home/me/.npm"),
         ];
         check(&harmless, &[], &harmless);
         check(
