@@ -7,18 +7,21 @@ use futures_util::future::{FutureExt, join_all, ready};
 use parking_lot::Mutex;
 use pegboard_core::error::ErrorKind;
 use pegboard_core::extensions::ExtensionKey;
+use pegboard_core::id::{ServerName, ToolboxName};
 use pegboard_core::text::clipped;
 use pegboard_json::RawJson;
 use pegboard_runtime::Caller;
 use pegboard_runtime::catalogue::CatalogueTool;
 use pegboard_runtime::search::SearchQuery;
 use serde_json::{Value, json};
+use tokio::time;
 
 use super::MetaTool;
 use super::input::DetailLevel;
 use crate::client_request::ClientRequest;
 use crate::result;
 use crate::surface::ReplyFuture;
+use crate::warmup::list_limit;
 use entry::{brief, compact, full};
 use finder::{MissingTool, ToolFinder};
 use query::{IdleServers, QueryTarget, RequestedTool, ToolQuery};
@@ -102,6 +105,15 @@ impl MetaTool for GetTools {
                 (IdleServers::Connect, QueryTarget::Named(requested)) => connect(&request, requested).await,
                 _ => Vec::new(),
             };
+            let finds_nothing = match &query.target {
+                QueryTarget::Search(words) => {
+                    search(&request, &ToolFinder::new(&request.profile), words).is_empty()
+                }
+                QueryTarget::Overview | QueryTarget::Named(_) => false,
+            };
+            if finds_nothing {
+                start_unlisted(&request).await;
+            }
             Ok(answer(&request, &query, failed).into())
         }
         .boxed()
@@ -132,6 +144,28 @@ async fn connect(request: &ClientRequest, requested: &[RequestedTool]) -> Vec<Va
     failed
 }
 
+/// Starts the servers with tools that were never listed, so that a search finds them, and waits as long as a list does.
+async fn start_unlisted(request: &ClientRequest) {
+    let unlisted = ToolFinder::new(&request.profile).unlisted_servers();
+    if unlisted.is_empty() {
+        return;
+    }
+    let is_unlisted = |toolbox: &ToolboxName, server: &ServerName| {
+        unlisted.iter().any(|(in_toolbox, name)| in_toolbox == toolbox && name == server)
+    };
+    let limit = list_limit(&request.profile, &request.client).time();
+    // A start goes on without a waiter.
+    let _ = time::timeout(limit, request.profile.runtime.open_servers(is_unlisted)).await;
+}
+
+/// Returns the best hits of a search.
+fn search(request: &ClientRequest, finder: &ToolFinder<'_>, words: &str) -> Vec<Arc<CatalogueTool>> {
+    request.profile.with_scope(|scope| {
+        let query = SearchQuery { scope, n_most: MAX_HITS, ..SearchQuery::new(words) };
+        finder.snapshot.search(&query).iter().map(|hit| Arc::clone(hit.tool)).collect()
+    })
+}
+
 /// Answers a query.
 fn answer(request: &ClientRequest, query: &ToolQuery, failed: Vec<Value>) -> RawJson {
     let finder = ToolFinder::new(&request.profile);
@@ -147,14 +181,7 @@ fn answer(request: &ClientRequest, query: &ToolQuery, failed: Vec<Value>) -> Raw
             answer
         }
         QueryTarget::Search(words) => {
-            let hits = request.profile.with_scope(|scope| {
-                let hits = finder.snapshot.search(&SearchQuery {
-                    scope,
-                    n_most: MAX_HITS,
-                    ..SearchQuery::new(words)
-                });
-                hits.iter().map(|hit| Arc::clone(hit.tool)).collect::<Vec<_>>()
-            });
+            let hits = search(request, &finder, words);
             let mut answer = json!({"success": true, "query": clipped(words, MAX_ECHO_BYTES)});
             match query.detail {
                 Some(detail) => add_tools(&mut answer, &request.caller, &hits, detail),
@@ -166,6 +193,13 @@ fn answer(request: &ClientRequest, query: &ToolQuery, failed: Vec<Value>) -> Raw
                     "servers": not_started,
                     "why": "they have not been started; open their toolbox, or name them in `tools` with connect: true",
                 });
+            }
+            if hits.is_empty() {
+                answer["instruction"] = include_str!("get_tools/nothing.md").trim_end().into();
+                let starting = finder.starting();
+                if !starting.is_empty() {
+                    answer["starting"] = json!(starting);
+                }
             }
             answer
         }

@@ -193,10 +193,23 @@ async fn a_query_searches_tools() {
         let full = get_tools(&client, json!({"query": "git log", "detail": "full"})).await;
         assert_eq!(full["tools"][0]["tool"]["name"], "log");
         assert_eq!(full["tools"][0]["inputSchema"], json!({"type": "object"}));
-        let nothing = get_tools(&client, json!({"query": "zzz"})).await;
-        assert_eq!((&nothing["success"], &nothing["toolCount"]), (&json!(true), &json!(0)));
     }
     assert_eq!(n_opened.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn a_query_without_a_hit_starts_the_servers_that_were_never_listed() {
+    for era in ERAS {
+        let (gateway, n_opened) = start_gateway().await;
+        let (client, _) = connect(&gateway, None, era).await;
+        let found = get_tools(&client, json!({"query": "fetch"})).await;
+        assert_eq!(found["tools"][0]["tool"]["name"], "fetch");
+        assert_eq!(found["notSearched"], Value::Null);
+        let nothing = get_tools(&client, json!({"query": "zzz"})).await;
+        assert_eq!((&nothing["success"], &nothing["toolCount"]), (&json!(true), &json!(0)));
+        assert!(nothing["instruction"].as_str().unwrap().starts_with("No known tool matches."), "{nothing}");
+        assert_eq!(n_opened.load(Ordering::SeqCst), 1);
+    }
 }
 
 #[tokio::test]

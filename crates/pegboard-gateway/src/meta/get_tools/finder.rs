@@ -110,6 +110,28 @@ impl<'b> ToolFinder<'b> {
         idle.map(|(name, _)| name).take(MAX_NOT_STARTED).collect()
     }
 
+    /// Returns the servers with unknown tools that have not been started.
+    pub(super) fn unlisted_servers(&self) -> Vec<(ToolboxName, ServerName)> {
+        let is_it = |(toolbox, server): &&(ToolboxName, ServerName)| {
+            self.agents.iter().any(|(_, agent)| {
+                agent.toolbox == *toolbox
+                    && agent.server == *server
+                    && agent.tools(&self.snapshot).is_empty()
+                    && self.is_idle(agent)
+            })
+        };
+        self.states.keys().filter(is_it).cloned().collect()
+    }
+
+    /// Returns the names of servers that are on their way, up to a limit.
+    pub(super) fn starting(&self) -> Vec<&str> {
+        let is_starting = |agent: &ServerAgent| {
+            matches!(self.state(agent), Some(ServerState::Starting | ServerState::Restarting { .. }))
+        };
+        let starting = self.agents.iter().filter(|(_, agent)| is_starting(agent));
+        starting.map(|(name, _)| name).take(MAX_NOT_STARTED).collect()
+    }
+
     /// Returns the reason why no tool of a server is known; `None` if some are.
     pub(super) fn unavailable_reason(&self, agent: &ServerAgent) -> Option<String> {
         if !agent.tools(&self.snapshot).is_empty() {
