@@ -125,7 +125,19 @@ impl ProfileService {
     }
 
     /// Returns the caller for a request.
-    fn caller(&self, surface: &dyn Surface, session: Option<&ClientSessionId>) -> Caller {
+    fn caller(&self, surface: &dyn Surface, request: &ServerRequest) -> Caller {
+        let caller = self.caller_in(surface, request.session.as_ref());
+        if request.session.is_some() && caller.client().is_none() {
+            let name = request.client.info.as_ref().and_then(|info| info.get("name"));
+            if let Some(name) = name.as_ref().and_then(RawJson::text) {
+                caller.name_client(&name);
+            }
+        }
+        caller
+    }
+
+    /// Returns the caller of a session, or a new one.
+    fn caller_in(&self, surface: &dyn Surface, session: Option<&ClientSessionId>) -> Caller {
         let session_mode = surface.session_mode();
         match session {
             Some(session) => {
@@ -307,7 +319,7 @@ impl ProfileService {
             Ok(found) => found,
             Err(error) => return ready(Err(error)).boxed(),
         };
-        let caller = self.caller(surface, request.session.as_ref());
+        let caller = self.caller(surface, &request);
         let method = ProviderMethod::Custom(Arc::clone(&request.method));
         let client_request = self.client_request(caller, era, request);
         let provider_request = ProviderRequest { method, params };
@@ -385,18 +397,18 @@ impl McpService for ProfileService {
         }
         match &*request.method {
             "tools/list" => {
-                let caller = self.caller(&*surface, request.session.as_ref());
+                let caller = self.caller(&*surface, &request);
                 self.list_tools(Arc::clone(&surfaces.view), surface, caller, &request)
             }
             "tools/call" => {
-                let caller = self.caller(&*surface, request.session.as_ref());
+                let caller = self.caller(&*surface, &request);
                 self.call_tool(&*surface, caller, era, request)
             }
             "prompts/list" | "resources/list" | "resources/templates/list" => {
-                self.list_resources(self.caller(&*surface, request.session.as_ref()), &request)
+                self.list_resources(self.caller(&*surface, &request), &request)
             }
             method if method.starts_with("tasks/") => {
-                let owner = self.caller(&*surface, request.session.as_ref()).owner().clone();
+                let owner = self.caller(&*surface, &request).owner().clone();
                 tasks::answer(Arc::clone(&self.tasks), request, owner).boxed()
             }
             // The wire layer keeps the level of each session.
@@ -409,7 +421,7 @@ impl McpService for ProfileService {
             }
             method => match ResourceMethod::from_method(method) {
                 Some(resource_method) => {
-                    let caller = self.caller(&*surface, request.session.as_ref());
+                    let caller = self.caller(&*surface, &request);
                     self.handle_resource_request(resource_method, caller, era, request)
                 }
                 None => self.custom_request(&*surface, era, request),
@@ -433,7 +445,7 @@ impl McpService for ProfileService {
             tracing::debug!(%method, "Dropping a notification: too many are on their way.");
             return;
         };
-        let caller = self.caller(&**self.surfaces().default_surface(), Some(session));
+        let caller = self.caller_in(&**self.surfaces().default_surface(), Some(session));
         let request = ProviderRequest { method: ProviderMethod::CustomNotification(method), params };
         // The request has its own timeout.
         tokio::spawn(async move {

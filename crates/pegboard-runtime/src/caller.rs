@@ -40,6 +40,9 @@ mod select;
 
 pub use options::{CallerOptions, OutputRetention, SessionMode};
 
+/// Maximum number of characters of a client's name.
+const MAX_CLIENT_NAME: usize = 80;
+
 /// A source of calls. Clones share state, which is released with the last clone.
 #[derive(Clone)]
 pub struct Caller(Arc<CallerInner>);
@@ -61,6 +64,8 @@ struct CallerInner {
     has_stored: AtomicBool,
     has_ended: AtomicBool,
     n_in_flight: AtomicUsize,
+    /// Name that the client gave itself.
+    client: OnceLock<Box<str>>,
     /// `None` for a stateless caller.
     attachments: Option<Extensions>,
 }
@@ -119,6 +124,7 @@ impl Caller {
             has_stored: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
             n_in_flight: AtomicUsize::new(0),
+            client: OnceLock::new(),
             attachments,
         }));
         caller.shared().callers.add(&caller);
@@ -133,6 +139,16 @@ impl Caller {
     /// Returns the id as a shared string.
     pub(crate) fn shared_id(&self) -> Arc<str> {
         Arc::clone(&self.0.id)
+    }
+
+    /// Sets the name that the client gave itself, once. Its first characters are kept.
+    pub fn name_client(&self, name: &str) {
+        self.0.client.get_or_init(|| name.chars().take(MAX_CLIENT_NAME).collect());
+    }
+
+    /// Returns the name that the client gave itself.
+    pub fn client(&self) -> Option<&str> {
+        self.0.client.get().map(|name| &**name)
     }
 
     /// Returns the owner of its data: its principal.

@@ -186,6 +186,7 @@ fn from_history(past: &SessionSummary, caller: Option<&Caller>) -> SessionListIt
     });
     if let Some(caller) = caller {
         json["totals"] = json!(caller.tree().totals());
+        add_client(&mut json, caller);
     }
     SessionListItem { id: past.id.clone(), owner: past.owner.clone(), last_used, json, is_named: false }
 }
@@ -193,7 +194,7 @@ fn from_history(past: &SessionSummary, caller: Option<&Caller>) -> SessionListIt
 /// A live caller without finished calls.
 fn from_caller(caller: &Caller) -> SessionListItem {
     let started = unix_millis(caller.tree().info().started);
-    let json = json!({
+    let mut json = json!({
         "id": caller.id(),
         "principal": caller.owner().principal(),
         "startedAt": started,
@@ -203,8 +204,16 @@ fn from_caller(caller: &Caller) -> SessionListItem {
         "live": true,
         "totals": caller.tree().totals(),
     });
+    add_client(&mut json, caller);
     let (id, owner) = (caller.id().to_owned(), caller.owner().clone());
     SessionListItem { id, owner, last_used: started, json, is_named: false }
+}
+
+/// Adds the name that a client gave itself.
+fn add_client(json: &mut Value, caller: &Caller) {
+    if let Some(client) = caller.client() {
+        json["client"] = client.into();
+    }
 }
 
 /// A named session.
