@@ -67,6 +67,16 @@ struct SourceLayer {
     input: SourceInput,
 }
 
+impl SourceLayer {
+    /// Returns the path of a file with this priority.
+    fn file(&self, priority: SourcePriority) -> Option<&Path> {
+        match &self.input {
+            SourceInput::File { path, .. } if self.priority == priority => Some(path),
+            _ => None,
+        }
+    }
+}
+
 /// Priority of a source, from the lowest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum SourcePriority {
@@ -208,6 +218,19 @@ impl Layers {
             SourceInput::Value { .. } | SourceInput::Variable { .. } | SourceInput::Setting(_) => None,
         });
         files.collect()
+    }
+
+    /// Returns the files of which only the settings apply, and not the tools: the user's file beside files that are
+    /// named, unless it is one of them.
+    pub fn files_of_settings(&self) -> Vec<&Path> {
+        let user = self.sources.iter().filter_map(|layer| layer.file(SourcePriority::User));
+        let is_whole = |path: &Path| {
+            let named: Vec<_> =
+                self.sources.iter().filter(|layer| layer.priority == SourcePriority::Named).collect();
+            let same = |named: &Path| named == path || named.canonicalize().ok() == path.canonicalize().ok();
+            named.is_empty() || named.iter().any(|layer| layer.file(SourcePriority::Named).is_some_and(same))
+        };
+        user.filter(|path| !is_whole(path)).collect()
     }
 
     fn ordered(&self) -> Vec<&SourceLayer> {

@@ -73,7 +73,7 @@ pub use pegboard_core::similar::{did_you_mean, suggest};
 pub use problem::{ConfigProblem, Severity};
 pub use provenance::{EffectiveSetting, SettingSource};
 pub use schema::native_schema;
-pub use secret_source::SecretSource;
+pub use secret_source::{SecretSource, assumed_secret};
 pub use section::EntrySection;
 pub use source::{ConfigFormat, ConfigSource};
 pub use source_spec::{SourceSpec, SpecContext, load_spec};

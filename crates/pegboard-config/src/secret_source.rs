@@ -27,16 +27,18 @@ impl fmt::Debug for SharedSecretSource {
 /// Source of a value for every secret, for looking at a file without reading any.
 pub(crate) struct AssumedSecrets;
 
-/// The assumed value. It occurs in no other text.
-const ASSUMED: &str = "(assumed secret)";
+/// Returns the value of a secret that is not read. It occurs in no other text, and is a URL, since a secret may be one.
+pub fn assumed_secret() -> Secret {
+    Secret::new("https://assumed-secret.invalid/")
+}
 
 impl SecretSource for AssumedSecrets {
     fn keyring(&self, _name: &str) -> Result<Option<Secret>, String> {
-        Ok(Some(Secret::new(ASSUMED)))
+        Ok(Some(assumed_secret()))
     }
 
     fn command(&self, _words: &[String]) -> Result<Secret, String> {
-        Ok(Secret::new(ASSUMED))
+        Ok(assumed_secret())
     }
 }
 

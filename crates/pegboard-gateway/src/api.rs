@@ -91,6 +91,8 @@ pub struct GatewayInfo {
     pub version: String,
     /// Configuration files it was started with.
     pub configuration: Vec<PathBuf>,
+    /// Those of which only the settings apply, not the tools.
+    pub settings_only: Vec<PathBuf>,
     /// Addresses that clients connect to.
     pub addresses: Vec<String>,
     /// Credential that clients send to these addresses.

@@ -18,7 +18,7 @@ use crate::paths::{self, ConfigSelection};
 use crate::trust::TrustedConfiguration;
 use in_process::InProcessGateway;
 pub(crate) use stream::ApiEvents;
-pub(crate) use views::{ServerView, ToolView, ToolboxView, view};
+pub(crate) use views::{ServerView, ToolView, ToolboxView, missing_variables, view};
 
 mod api_error;
 mod in_process;
@@ -89,13 +89,15 @@ impl ApiClient {
         let may_use_running = may_use_running(globals) && !selection.names_server();
         #[cfg(unix)]
         if let Some(state) = paths::state_dir(globals.state.as_deref()).filter(|_| may_use_running)
-            && let Some(api) = socket::find(&paths::socket_dir(&state), &selection.paths()).await
+            && let Some(api) = socket::find(&paths::socket_dir(&state), &selection.files()).await
         {
             return Ok(api);
         }
-        let message = match selection.paths().as_slice() {
-            [] => "no gateway is running".to_owned(),
-            _ => format!("no running gateway serves {}", selection.files()),
+        let files = selection.files();
+        let message = if files.all.is_empty() {
+            "no gateway is running".to_owned()
+        } else {
+            format!("no running gateway serves {files}")
         };
         Err(CliError::new(ExitReason::Unavailable, "not_running", message)
             .hint("start one with `pegboard serve`"))

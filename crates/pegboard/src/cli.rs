@@ -1,5 +1,6 @@
 //! Parts shared by all commands: global options, output and errors.
 
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -33,6 +34,9 @@ pub(crate) struct Globals {
     /// such as cursor or cursor:weather, or a URL; can be repeated, later sources override earlier ones
     #[arg(long, value_name = "SOURCE", global = true)]
     pub(crate) config: Vec<PathBuf>,
+    /// Run as if started in this folder
+    #[arg(long, value_name = "FOLDER", global = true)]
+    pub(crate) directory: Option<PathBuf>,
     /// Override one setting: toolTimeout=30s, mcpServers.github.enabled=false
     #[arg(long, value_name = "SETTING=VALUE", global = true)]
     pub(crate) set: Vec<String>,
@@ -96,6 +100,17 @@ impl Globals {
             ColorChoice::Never => anstream::ColorChoice::Never.write_global(),
             ColorChoice::Auto => {}
         }
+    }
+
+    /// Changes to the folder of `--directory`.
+    pub(crate) fn enter_directory(&self) -> Result<(), CliError> {
+        let Some(folder) = &self.directory else { return Ok(()) };
+        std::env::set_current_dir(folder).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => {
+                CliError::not_found("not_found", format!("no such folder: {}", folder.display()))
+            }
+            _ => CliError::system(format!("{}: {error}", folder.display())),
+        })
     }
 
     /// Returns the same options with `source` as the only configuration.

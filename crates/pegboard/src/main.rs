@@ -155,6 +155,9 @@ fn main() -> ExitCode {
     }
     globals.apply_color_choice();
     let globals = &globals;
+    if let Err(failure) = globals.enter_directory() {
+        return failure.report(globals.output);
+    }
     if globals.timeout.is_some() && !command.accepts_timeout() {
         let failure = CliError::usage(
             "--timeout applies only to commands that wait for a gateway, a server or a model",

@@ -2,9 +2,9 @@
 
 #[cfg(unix)]
 use std::cell::RefCell;
-#[cfg(unix)]
 use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,9 +16,10 @@ use pegboard::config::{self, Configuration, ConfigurationError, Layers, SourceSp
 use pegboard_core::fingerprint::sha256_hex;
 
 use crate::cli::error::colored;
+use crate::cli::format::fit_quotes;
 use crate::cli::{CliError, ExitReason, Globals, print};
 use crate::environment;
-use crate::secrets::UserSecrets;
+use crate::secrets::{AssumedUserSecrets, UserSecrets};
 use crate::trust::{TrustGate, TrustedConfiguration};
 
 #[cfg(unix)]
@@ -145,38 +146,47 @@ impl ConfigSelection {
         let texts =
             |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
         let layers = layers.environment(environment::vars_os().filter_map(texts));
-        let secrets = Arc::new(UserSecrets::new(self.state.as_deref()));
+        let secrets = Arc::new(AssumedUserSecrets::new(self.state.as_deref()));
         let layers = layers.owned_by(file_owner()).secrets(secrets);
         Ok(self.settings.iter().fold(layers, |layers, setting| layers.set(setting.clone())))
     }
 
     /// Loads the configuration in order to start it. Asks for consent to project files.
     pub(crate) fn read_trusted(&self) -> Result<TrustedConfiguration, CliError> {
-        self.gate.admit(self.inspect()?)
+        self.gate.admit(self.load()?)
     }
 
-    /// Same as [`read_trusted`](Self::read_trusted), but an error if there is no configuration. The prompt does
-    /// not block the event loop, so that signals are handled.
+    /// Same as [`read_trusted`](Self::read_trusted), but an error if there is no configuration. Neither the prompt nor
+    /// a secret that has to be fetched blocks the event loop, so that signals are handled.
     pub(crate) async fn require_trusted(&self) -> Result<TrustedConfiguration, CliError> {
-        let configuration = self.inspect_required()?;
-        self.admit(configuration).await
+        let selection = self.clone();
+        unblocked(move || selection.gate.admit(selection.load_required()?)).await
     }
 
-    /// Asks for consent to the project files of a configuration, without blocking the event loop.
+    /// Asks for consent to the project files of a loaded configuration, without blocking the event loop.
     pub(crate) async fn admit(&self, configuration: Configuration) -> Result<TrustedConfiguration, CliError> {
         let gate = self.gate.clone();
-        let admitted = tokio::task::spawn_blocking(move || gate.admit(configuration)).await;
-        admitted
-            .unwrap_or_else(|error| Err(CliError::new(ExitReason::Bug, "internal_error", error.to_string())))
+        unblocked(move || gate.admit(configuration)).await
     }
 
     /// Asks for consent to the project files that can be loaded now.
     pub(crate) fn require_trust(&self) -> Result<(), CliError> {
         match self.inspect() {
-            Ok(configuration) => self.gate.admit(configuration).map(|_| ()),
+            Ok(configuration) => self.require_consent(&configuration),
             // The start reports the problem.
             Err(_) => Ok(()),
         }
+    }
+
+    /// Loads the configuration in order to look at what another process starts. Asks for consent to project files.
+    pub(crate) fn inspect_trusted(&self) -> Result<Configuration, CliError> {
+        let configuration = self.inspect()?;
+        self.require_consent(&configuration)?;
+        Ok(configuration)
+    }
+
+    fn require_consent(&self, configuration: &Configuration) -> Result<(), CliError> {
+        self.gate.require(&self.gate.untrusted(&configuration.actions)?, &configuration.actions)
     }
 
     /// Decides on the project files.
@@ -184,7 +194,22 @@ impl ConfigSelection {
         &self.gate
     }
 
-    /// Loads the configuration in order to look at it.
+    /// Loads the configuration in order to start it: reads the secrets that it refers to from the keyring, which may ask
+    /// the user, and runs the commands that print others.
+    pub(crate) fn load(&self) -> Result<Configuration, ConfigurationError> {
+        let secrets = Arc::new(UserSecrets::new(self.state.as_deref()));
+        let configuration = config::load_layers(&self.layers()?.secrets(secrets), &env_var)?;
+        print::redact(&configuration.secrets);
+        Ok(configuration)
+    }
+
+    /// Same as [`load`](Self::load), but an error if there is no configuration.
+    pub(crate) fn load_required(&self) -> Result<Configuration, ConfigurationError> {
+        self.required(self.load()?)
+    }
+
+    /// Loads the configuration in order to look at it. Tells which secrets are missing, but reads none, and runs no
+    /// command.
     pub(crate) fn inspect(&self) -> Result<Configuration, ConfigurationError> {
         let configuration = config::load_layers(&self.layers()?, &env_var)?;
         print::redact(&configuration.secrets);
@@ -214,18 +239,19 @@ impl ConfigSelection {
             SourceSpec::Folder(path) => Some(real(&self.folder.join(path)).display().to_string()),
             other => Some(format!("{other:?}")),
         });
-        let files = self.paths();
+        let files = self.files();
         // A command runs in the working directory.
-        let folder = (self.names_server() || files.is_empty()).then(|| real(&self.folder));
-        let mut files: Vec<PathBuf> = files.iter().map(|file| real(file)).collect();
-        files.dedup();
-        let parts = (specs.collect::<Vec<_>>(), files, folder, &self.toolbox, &self.settings);
+        let folder = (self.names_server() || files.all.is_empty()).then(|| real(&self.folder));
+        let parts = (specs.collect::<Vec<_>>(), files.canonical(), folder, &self.toolbox, &self.settings);
         sha256_hex(format!("{parts:?}"))[..IDENTITY_DIGITS].to_owned()
     }
 
     /// Same as [`inspect`](Self::inspect), but an error if there is no configuration.
     pub(crate) fn inspect_required(&self) -> Result<Configuration, ConfigurationError> {
-        let configuration = self.inspect()?;
+        self.required(self.inspect()?)
+    }
+
+    fn required(&self, configuration: Configuration) -> Result<Configuration, ConfigurationError> {
         if configuration.sources.is_empty() && configuration.toolboxes.is_empty() {
             return Err(ConfigurationError::NoConfiguration { folder: self.folder.clone() });
         }
@@ -280,26 +306,62 @@ impl ConfigSelection {
         })
     }
 
-    /// Files that are loaded now, lowest priority first.
-    pub(crate) fn paths(&self) -> Vec<PathBuf> {
+    /// Files that are loaded now.
+    pub(crate) fn files(&self) -> SelectedFiles {
         let layers = self.layers().unwrap_or_else(|_| Layers::new(&self.folder));
-        layers
-            .files()
-            .into_iter()
-            .map(|file| std::path::absolute(file).unwrap_or_else(|_| file.to_owned()))
-            .collect()
-    }
-
-    /// Same as [`paths`](Self::paths), as text.
-    pub(crate) fn files(&self) -> String {
-        let files: Vec<String> = self.paths().iter().map(|file| file.display().to_string()).collect();
-        if files.is_empty() { "no files".to_owned() } else { files.join(", ") }
+        let absolute = |files: Vec<&Path>| {
+            files
+                .into_iter()
+                .map(|file| std::path::absolute(file).unwrap_or_else(|_| file.to_owned()))
+                .collect()
+        };
+        SelectedFiles { all: absolute(layers.files()), settings_only: absolute(layers.files_of_settings()) }
     }
 
     /// Project directory: that of the highest-priority file, or else the working directory.
     pub(crate) fn project(&self) -> PathBuf {
-        let folder = self.paths().last().and_then(|file| file.parent()).map(Path::to_owned);
+        let folder = self.files().all.last().and_then(|file| file.parent()).map(Path::to_owned);
         folder.filter(|folder| folder != Path::new("")).unwrap_or_else(|| self.folder.clone())
+    }
+}
+
+/// Runs work that may wait for the user or for another program, without blocking the event loop.
+pub(crate) async fn unblocked<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, CliError> + Send + 'static,
+) -> Result<T, CliError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(CliError::new(ExitReason::Bug, "internal_error", error.to_string())))
+}
+
+/// Files of a selection, lowest priority first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SelectedFiles {
+    pub(crate) all: Vec<PathBuf>,
+    /// Those of which only the settings apply, not the tools.
+    pub(crate) settings_only: Vec<PathBuf>,
+}
+
+impl SelectedFiles {
+    /// Returns the real paths, once each, so that equal selections are equal however the files were named.
+    pub(crate) fn canonical(&self) -> Self {
+        let real = |files: &[PathBuf]| {
+            let mut seen = BTreeSet::new();
+            let real = files.iter().map(|file| file.canonicalize().unwrap_or_else(|_| file.clone()));
+            real.filter(|file| seen.insert(file.clone())).collect()
+        };
+        Self { all: real(&self.all), settings_only: real(&self.settings_only) }
+    }
+}
+
+impl fmt::Display for SelectedFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.all.is_empty() {
+            return f.write_str("no files");
+        }
+        for (index, file) in self.all.iter().enumerate() {
+            write!(f, "{}{}", if index == 0 { "" } else { ", " }, file.display())?;
+        }
+        Ok(())
     }
 }
 
@@ -320,7 +382,7 @@ fn parse_source(source: &Path, folder: &Path) -> Result<SourceSpec, Configuratio
 /// Prints the problems of a configuration.
 pub(crate) fn print_problems(configuration: &Configuration) {
     for problem in &configuration.problems {
-        print::error_line(&colored(&problem.to_string()));
+        print::error_line(&colored(&fit_quotes(&problem.to_string(), print::error_width())));
     }
 }
 

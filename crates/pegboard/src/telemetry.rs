@@ -24,7 +24,10 @@ pub use pegboard_runtime::metrics::{self, Metrics};
 use export::Exporter;
 pub use live_lines::LiveLine;
 use sink::LogSink;
-pub use stderr::{Stderr, leave_live_lines, set_live_lines, stderr_size, write_stderr};
+pub use stderr::{
+    Stderr, leave_live_lines, line_was_typed, set_live_lines, stderr_size, write_above_live_lines,
+    write_stderr,
+};
 
 #[cfg(feature = "otel")]
 mod export;

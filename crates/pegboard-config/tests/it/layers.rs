@@ -52,6 +52,17 @@ fn merge_with_variables(file: &str, variables: &[(&str, &str)]) -> String {
 }
 
 #[test]
+fn only_the_settings_of_the_users_file_apply_beside_named_files() {
+    let folder = folder(&[("user.yaml", ""), ("project.yaml", "")]);
+    let (user, project) = (folder.path().join("user.yaml"), folder.path().join("project.yaml"));
+    let layers = || Layers::new(folder.path()).user(&user);
+    assert_eq!(layers().project(&project).files_of_settings(), [] as [&Path; 0]);
+    assert_eq!(layers().file(&project).files_of_settings(), [user.as_path()]);
+    assert_eq!(layers().file(&user).file(&project).files_of_settings(), [] as [&Path; 0]);
+    assert_eq!(Layers::new(folder.path()).file(&project).files_of_settings(), [] as [&Path; 0]);
+}
+
+#[test]
 fn objects_are_merged_and_everything_else_is_replaced() {
     let user = "
 toolTimeout: 1m

@@ -59,7 +59,7 @@ pub(super) async fn status(State(state): SharedApiState) -> Result<Response, Api
     let uptime = state.now().duration_since(api.started).unwrap_or_default();
     let calls = runtime.calls().into_iter().filter(|call| state.scope.includes(&call.owner)).count();
     let callers = runtime.callers().into_iter().filter(|caller| state.scope.includes(caller.owner())).count();
-    Ok(json_response(json!({
+    let mut status = json!({
         "version": api.info.version,
         "pid": std::process::id(),
         "startedAt": unix_millis(api.started),
@@ -75,7 +75,11 @@ pub(super) async fn status(State(state): SharedApiState) -> Result<Response, Api
         "log": api.info.log.as_ref().filter(|_| state.scope == OwnerScope::All),
         "clients": (state.scope == OwnerScope::All).then(|| api.info.clients.list()),
         "pending": pending(&state),
-    })))
+    });
+    if !api.info.settings_only.is_empty() {
+        status["settingsOnly"] = json!(api.info.settings_only);
+    }
+    Ok(json_response(status))
 }
 
 /// Changes that wait for approval. They name programs, so only an unrestricted scope sees them.

@@ -32,7 +32,7 @@ impl InProcessGateway {
         let configuration = selection.require_trusted().await?;
         paths::print_problems(configuration.get());
         let state = paths::state_dir(globals.state.as_deref());
-        Self::start(state, telemetry, configuration, selection.paths()).await
+        Self::start(state, telemetry, configuration, selection.files().all).await
     }
 
     /// Starts a gateway without tools, for access to stored records. Creates no files.

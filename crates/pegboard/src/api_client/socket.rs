@@ -1,6 +1,5 @@
 //! Connection to the local socket of a running gateway.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -13,7 +12,7 @@ use tokio::net::UnixStream;
 
 use super::{ApiBackend, ApiClient, ApiPath, gateway_gone};
 use crate::cli::CliError;
-use crate::paths::PrivateDir;
+use crate::paths::{PrivateDir, SelectedFiles};
 
 /// Timeout for the status of a gateway.
 const STATUS_TIMEOUT: Duration = Duration::from_millis(500);
@@ -53,11 +52,15 @@ impl GatewaySocket {
 
 /// Returns the newest gateway with a socket in this directory that serves the files `wanted`, or any gateway
 /// if there are none.
-pub(super) async fn find(folder: &PrivateDir, wanted: &[PathBuf]) -> Option<ApiClient> {
-    let wanted = canonical_paths(wanted.iter().map(PathBuf::as_path));
+pub(super) async fn find(folder: &PrivateDir, wanted: &SelectedFiles) -> Option<ApiClient> {
+    let wanted = wanted.canonical();
     let found = find_where(folder, |status| {
-        let files = status["configuration"].as_array().into_iter().flatten();
-        wanted.is_empty() || canonical_paths(files.filter_map(|file| file.as_str()).map(Path::new)) == wanted
+        let files = |key: &str| {
+            let files = status[key].as_array().into_iter().flatten().filter_map(Value::as_str);
+            files.map(PathBuf::from).collect()
+        };
+        let served = SelectedFiles { all: files("configuration"), settings_only: files("settingsOnly") };
+        wanted.all.is_empty() || served.canonical() == wanted
     });
     found.await.map(|(api, _)| api)
 }
@@ -80,11 +83,6 @@ pub(super) async fn find_where(
         }
     }
     None
-}
-
-/// Canonicalizes paths, so that they can be compared.
-fn canonical_paths<'f>(files: impl Iterator<Item = &'f Path>) -> BTreeSet<PathBuf> {
-    files.map(|file| file.canonicalize().unwrap_or_else(|_| file.to_owned())).collect()
 }
 
 /// Sockets in a directory, newest first.

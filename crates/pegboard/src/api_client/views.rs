@@ -43,13 +43,18 @@ impl ServerView {
 
     /// Variables that must be set before the server can be used, if that is all that is missing.
     pub(crate) fn needs(&self) -> Option<&str> {
-        self.error.as_deref()?.split_once(" cannot be used: needs: ").map(|(_, needs)| needs)
+        missing_variables(self.error.as_deref()?)
     }
 
     /// `toolbox/server`.
     pub(crate) fn address(&self) -> String {
         format!("{}/{}", self.toolbox, self.server)
     }
+}
+
+/// Returns the variables that a server needs, if its failure has no other reason.
+pub(crate) fn missing_variables(reason: &str) -> Option<&str> {
+    reason.split_once(" cannot be used: needs: ").map(|(_, needs)| needs)
 }
 
 /// A tool and its signature.

@@ -12,6 +12,7 @@ use pegboard::error::ErrorKind;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
+use super::format::fit_quotes;
 use super::style::{BOLD, PLAIN, RED, YELLOW};
 use super::{Globals, OutputFormat, print};
 
@@ -218,6 +219,11 @@ impl CliError {
         self.0.code == "not_running"
     }
 
+    /// Returns `true` if what was named does not exist.
+    pub(crate) fn is_not_found(&self) -> bool {
+        self.0.exit == ExitReason::NotFound
+    }
+
     /// Message in one line.
     pub(crate) fn message(&self) -> &str {
         &self.0.message
@@ -265,7 +271,9 @@ impl CliError {
             Some(OutputFormat::Json | OutputFormat::Ndjson) => {
                 print::error_json(&self.document().to_string());
             }
-            Some(OutputFormat::Text | OutputFormat::Yaml) | None => print::error_line(&colored(&self.text())),
+            Some(OutputFormat::Text | OutputFormat::Yaml) | None => {
+                print::error_line(&colored(&fit_quotes(&self.text(), print::error_width())));
+            }
         }
         self.0.exit.into()
     }

@@ -85,10 +85,13 @@ pub(crate) fn one_line(text: &str, max: usize) -> String {
     shown.chain(is_cut.then_some('…')).collect()
 }
 
-/// Minimum width of the last column; below it the cell is put on lines of its own.
+/// Width that is left for the last column; below it the cell is put on lines of its own.
 const MIN_LAST_WIDTH: usize = 24;
+/// Width below which no column is cut.
+const MIN_CUT_WIDTH: usize = 12;
 
-/// Aligns rows in columns that fit the terminal: the last cell of a row may have any length and is wrapped.
+/// Aligns rows in columns that fit the terminal: the last cell of a row may have any length and is wrapped, the widest of
+/// the others are cut, except for the first, which names the row.
 pub(crate) fn columns(rows: &[Vec<String>]) -> String {
     columns_within(rows, print::width())
 }
@@ -99,13 +102,17 @@ fn columns_within(rows: &[Vec<String>], terminal_width: Option<usize>) -> String
         let cells = rows.iter().filter(|row| column + 1 < row.len()).map(|row| visible_width(&row[column]));
         cells.max().unwrap_or_default()
     };
-    let widths: Vec<usize> = (0..n_columns).map(width).collect();
+    let mut widths: Vec<usize> = (0..n_columns).map(width).collect();
+    if let (Some(most), [first, others @ ..]) = (terminal_width, widths.as_mut_slice()) {
+        narrow(others, most.saturating_sub(MIN_LAST_WIDTH + *first + 2));
+    }
     let mut text = String::new();
     for row in rows {
         let mut line = String::new();
-        for (cell, width) in row.iter().zip(&widths) {
-            line.push_str(cell);
-            line.extend(std::iter::repeat_n(' ', width.saturating_sub(visible_width(cell)) + 2));
+        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            let cell = if column + 1 < row.len() { cut(cell, *width) } else { cell.clone() };
+            line.extend([cell.as_str()]);
+            line.extend(std::iter::repeat_n(' ', width.saturating_sub(visible_width(&cell)) + 2));
         }
         let line = line.trim_end();
         let start: usize = widths.iter().take(row.len().saturating_sub(1)).map(|width| width + 2).sum();
@@ -121,10 +128,96 @@ fn columns_within(rows: &[Vec<String>], terminal_width: Option<usize>) -> String
     text
 }
 
-/// Wraps the lines that do not fit the terminal. Lines of a tree keep its branches, and quoted lines of a file stay as
-/// they are.
+/// Narrows the widest columns until all of them, with the space behind each, fit into `most`.
+fn narrow(widths: &mut [usize], most: usize) {
+    loop {
+        let total: usize = widths.iter().filter(|width| **width > 0).map(|width| width + 2).sum();
+        let Some(widest) = widths.iter_mut().max().filter(|widest| total > most && **widest > MIN_CUT_WIDTH)
+        else {
+            return;
+        };
+        *widest -= 1;
+    }
+}
+
+/// Cuts a cell to a width. Of a path the end is kept, which tells more. A cell with styles loses them.
+fn cut(cell: &str, width: usize) -> String {
+    if visible_width(cell) <= width {
+        return cell.to_owned();
+    }
+    let plain: Vec<char> = style::segments(cell).flat_map(|(_, text)| text.chars()).collect();
+    let kept = width.saturating_sub(1);
+    if plain.contains(&'/') {
+        std::iter::once('…').chain(plain[plain.len() - kept..].iter().copied()).collect()
+    } else {
+        plain[..kept].iter().copied().chain(['…']).collect()
+    }
+}
+
+/// Makes the quoted lines of a file, and the carets below them with their message, fit the terminal. Everything else is
+/// left to the terminal to wrap, so that commands can be copied.
+pub(crate) fn fit_quotes(diagnostics: &str, terminal_width: Option<usize>) -> String {
+    let Some(most) = terminal_width else { return diagnostics.to_owned() };
+    let mut lines = diagnostics.split('\n').peekable();
+    let mut fitted = Vec::new();
+    while let Some(line) = lines.next() {
+        match lines.next_if(|carets| is_quoted(line) && carets.trim_start().starts_with("| ")) {
+            Some(carets) => fit_quote(line, carets, most, &mut fitted),
+            None => fitted.push(line.to_owned()),
+        }
+    }
+    fitted.join("\n")
+}
+
+/// Makes a quoted line and its carets fit, so that the first caret is visible.
+fn fit_quote(line: &str, carets: &str, most: usize, fitted: &mut Vec<String>) {
+    let color = style::segments(carets).find_map(|(style, _)| style);
+    let plain = color.map_or(String::new(), |_| PLAIN.to_string());
+    let color = color.map_or(String::new(), |color| color.to_string());
+    let carets: String = style::segments(carets).map(|(_, text)| text).collect();
+    let gutter = carets.find("| ").map_or(0, |at| at + 2);
+    let (Some(marked), Some(body)) = (carets.get(gutter..), line.get(gutter..)) else {
+        fitted.extend([line.to_owned(), carets]);
+        return;
+    };
+    let room = most.saturating_sub(gutter).max(MIN_CUT_WIDTH);
+    let start = marked.chars().take_while(|letter| *letter == ' ').count();
+    let n_carets = marked.chars().skip(start).take_while(|letter| *letter == '^').count();
+    let message: String = marked.chars().skip(start + n_carets).collect();
+    let shift = if start + n_carets.min(room / 2) < room { 0 } else { start - room / 3 };
+    let shown: String = if shift == 0 {
+        body.to_owned()
+    } else {
+        std::iter::once('…').chain(body.chars().skip(shift + 1)).collect()
+    };
+    fitted.push(format!("{}{}", &line[..gutter], cut_end(&shown, room)));
+    let start = start - shift;
+    let marks = format!("{}{color}{}", " ".repeat(start), "^".repeat(n_carets.min(room - start)));
+    let bar = &carets[..gutter];
+    if start + n_carets + message.chars().count() <= room {
+        fitted.push(format!("{bar}{marks}{message}{plain}"));
+        return;
+    }
+    fitted.push(format!("{bar}{marks}{plain}"));
+    let words = wrapped(&format!("{bar}{}", message.trim_start()), most, bar);
+    fitted.extend(words.split('\n').map(|line| match line.strip_prefix(bar) {
+        Some(words) => format!("{bar}{color}{words}{plain}"),
+        None => line.to_owned(),
+    }));
+}
+
+fn cut_end(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+}
+
+/// Wraps the lines that do not fit the terminal. Lines of a tree keep its branches, and quoted lines of a file their
+/// columns.
 pub(crate) fn fit(text: &str, terminal_width: Option<usize>) -> String {
     let Some(most) = terminal_width else { return text.to_owned() };
+    let text = fit_quotes(text, terminal_width);
     let fitted = text.split('\n').map(|line| {
         if visible_width(line) <= most || is_quoted(line) {
             return line.to_owned();
@@ -238,12 +331,59 @@ mod tests {
         cursor  files  new, needs: A_LONG_VARIABLE,
                        stays in cursor
         ");
-        for most in [20, 30, 44, 80] {
-            let text = columns_within(&rows, Some(most));
-            assert!(text.lines().all(|line| visible_width(line) <= most), "{most}: {text}");
-            let kept = |text: &str| text.split_whitespace().collect::<String>();
-            assert_eq!(kept(&text), kept(&columns_within(&rows, None)), "{most}");
+        let wide = [
+            row(&[
+                "cursor",
+                "github.com/modelcontextprotocol/servers/tree/main/src/everything",
+                "stdio  new",
+            ]),
+            row(&["claude-desktop", "files", "stdio  new, needs: A_LONG_VARIABLE, stays in claude-desktop"]),
+            row(&["vscode", "a-name-that-has-no-path-but-is-long", "http"]),
+        ];
+        insta::assert_snapshot!(columns_within(&wide, Some(60)), @"
+        cursor          …in/src/everything  stdio  new
+        claude-desktop  files               stdio  new, needs:
+                                            A_LONG_VARIABLE, stays
+                                            in claude-desktop
+        vscode          a-name-that-has-n…  http
+        ");
+        for most in [44, 60, 80] {
+            for text in [columns_within(&rows, Some(most)), columns_within(&wide, Some(most))] {
+                assert!(text.lines().all(|line| visible_width(line) <= most), "{most}: {text}");
+            }
         }
+    }
+
+    #[test]
+    fn quoted_lines_keep_the_place_that_carets_mark() {
+        let short =
+            "error: a.yaml:3:1\n  3 | servers: []\n    | ^^^^^^^ did you mean mcpServers?\n  help: rename it";
+        assert_eq!(fit_quotes(short, Some(40)), short);
+        insta::assert_snapshot!(fit_quotes(short, Some(24)), @"
+        error: a.yaml:3:1
+          3 | servers: []
+            | ^^^^^^^
+            | did you mean
+            | mcpServers?
+          help: rename it
+        ");
+        // A color stays on the carets and their message.
+        let colored = short
+            .replace("^^^^^^^ did", &format!("{YELLOW}^^^^^^^ did"))
+            .replace("Servers?", &format!("Servers?{PLAIN}"));
+        let fitted = fit_quotes(&colored, Some(24));
+        assert_eq!(
+            anstream::adapter::strip_str(&style::render(&fitted)).to_string(),
+            fit_quotes(short, Some(24))
+        );
+        assert!(style::render(&fitted).contains("    | \u{1b}[33mdid you mean\u{1b}[0m"), "{fitted:?}");
+        let start = "long: ".repeat(20);
+        let long =
+            format!("  3 | {start}servers: [], more: values\n    | {}^^^^^^^ no", " ".repeat(start.len()));
+        insta::assert_snapshot!(fit_quotes(&long, Some(40)), @"
+          3 | …ng: long: servers: [], more: val…
+            |            ^^^^^^^ no
+        ");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use pegboard::json::RawJson;
 use pegboard::printable::{printable, printable_json};
 use pegboard::redact::Redactor;
 use pegboard::secret::Secret;
-use pegboard::telemetry::stderr_size;
+use pegboard::telemetry::{stderr_size, write_above_live_lines};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -66,6 +66,9 @@ pub(crate) fn json(json: &str) {
 
 /// Prints a line to standard error.
 pub(crate) fn error_line(text: &str) {
+    if write_above_live_lines(&format!("{}\n", rendered(text))) {
+        return;
+    }
     erase_drawn();
     // There is no other place to report the error.
     let _ = writeln!(anstream::stderr().lock(), "{}", render_error(text));

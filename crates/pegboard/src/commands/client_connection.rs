@@ -198,11 +198,20 @@ fn serve_arguments(
     if let Some(file) = file {
         option("--config", absolute(file)?.display().to_string());
     } else if globals.config.is_empty() {
+        let selection = ConfigSelection::without_probing(globals)?;
         // Nothing is written that cannot work.
-        ConfigSelection::without_probing(globals)?.inspect_required()?;
+        selection.inspect_required()?;
         // A client may start it in any directory.
         if let Ok(path) = pegboard::config::find(&working_dir()?, &paths::env_var) {
-            option("--config", absolute(&path)?.display().to_string());
+            let path = absolute(&path)?;
+            let named = ConfigSelection::without_probing(&globals.with_only_config(path.clone()))?;
+            match folder_of(&path) {
+                // Named, it would go without the tools of the user's file.
+                Some(folder) if named.files().canonical() != selection.files().canonical() => {
+                    option("--directory", folder.display().to_string());
+                }
+                _ => option("--config", path.display().to_string()),
+            }
         }
     } else {
         for source in &globals.config {
@@ -220,6 +229,14 @@ fn serve_arguments(
         option("--profile", profile.to_owned());
     }
     Ok(arguments)
+}
+
+/// Returns the folder in which a file is found without being named.
+fn folder_of(path: &Path) -> Option<&Path> {
+    let folder = path.parent()?;
+    let no_variables = |_: &str| None;
+    let found = pegboard::config::find(folder, &no_variables).ok()?;
+    (found == path).then_some(folder)
 }
 
 /// Returns a source in a form that is valid in every directory.

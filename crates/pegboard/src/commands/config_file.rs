@@ -43,6 +43,20 @@ impl EditTarget {
         Ok(ConfigFile::open(&target_path(globals, self)?, &paths::env_var)?)
     }
 
+    /// Selects the user's file if these entries are there and not in the project's file.
+    pub(crate) fn of_entries(self, globals: &Globals, names: &[String]) -> Self {
+        let users = Self { user: true, ..self };
+        let has_all = |target: Self| {
+            target.open(globals).is_ok_and(|file| {
+                let entries = config_entries(file.document.value());
+                names
+                    .iter()
+                    .all(|name| !matches!(find_entry(&entries, name), Err(failure) if failure.is_not_found()))
+            })
+        };
+        if self.is_project(globals) && !has_all(self) && has_all(users) { users } else { self }
+    }
+
     /// Checks an edit, and writes and trusts it unless this is a dry run.
     pub(crate) fn finish(self, globals: &Globals, file: &ConfigFile<'_>) -> Result<EditedFile, CliError> {
         let edited = self.check(file)?;

@@ -69,7 +69,8 @@ impl DoctorArgs {
         selection: &ConfigSelection,
         findings: &mut DoctorFindings,
     ) -> Result<Option<Configuration>, CliError> {
-        let configuration = match selection.inspect_required() {
+        let loaded = if self.no_start { selection.inspect_required() } else { selection.load_required() };
+        let configuration = match loaded {
             Ok(configuration) => configuration,
             Err(error) => {
                 let problems = error.problems();

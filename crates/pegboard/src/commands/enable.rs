@@ -31,7 +31,8 @@ pub(crate) enum SwitchState {
 }
 
 impl EnableArgs {
-    pub(crate) fn run(self, globals: &Globals, state: SwitchState) -> Result<ExitCode, CliError> {
+    pub(crate) fn run(mut self, globals: &Globals, state: SwitchState) -> Result<ExitCode, CliError> {
+        self.target = self.target.of_entries(globals, &self.names);
         let mut file = self.target.open(globals)?;
         for name in &self.names {
             let (part, tool) = find_entry(&config_entries(file.document.value()), name)?;

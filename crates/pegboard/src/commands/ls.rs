@@ -51,7 +51,16 @@ impl LsArgs {
 
     pub(crate) async fn run(&self, globals: &Globals, api: &ApiClient) -> Result<ExitCode, CliError> {
         let pattern = self.pattern.as_deref().map(AddressPattern::new);
-        let started = Box::pin(start_servers(globals, api, |_| true)).await?;
+        // A pattern that no server matches may match tools of each.
+        let named: Vec<String> = match &pattern {
+            Some(pattern) => {
+                let listed: Vec<ServerView> = view(&api.get(&ApiPath::new(&["servers"])).await?, "servers")?;
+                listed.iter().map(ServerView::address).filter(|address| pattern.matches(address)).collect()
+            }
+            None => Vec::new(),
+        };
+        let is_wanted = |server: &ServerView| named.is_empty() || named.contains(&server.address());
+        let started = Box::pin(start_servers(globals, api, is_wanted)).await?;
         let tools = ApiPath::new(&["tools"]).with("limit", &MAX_TOOLS);
         let mut tools = api.get(&tools).await?;
         let mut servers = api.get(&ApiPath::new(&["servers"])).await?;
@@ -178,7 +187,7 @@ fn server_line(server: &ServerView, width: usize, detail: LsDetail) -> String {
     }
     let tools = plural(server.tools, "tool");
     let transport = server.transport.as_deref().unwrap_or(&server.kind);
-    let state = if server.needs().is_some() { "unset" } else { &server.state };
+    let state = if server.needs().is_some() { "needs a variable" } else { &server.state };
     let _ = write!(line, "  {DIM}{transport}  {state}{PLAIN}  {tools}");
     if detail == LsDetail::Long {
         if let Some(pid) = server.pid {

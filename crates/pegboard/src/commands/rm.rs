@@ -20,7 +20,8 @@ pub(crate) struct RmArgs {
 
 impl RmArgs {
     pub(crate) fn run(self, globals: &Globals) -> Result<ExitCode, CliError> {
-        let mut file = self.target.open(globals)?;
+        let target = self.target.of_entries(globals, &self.names);
+        let mut file = target.open(globals)?;
         let mut removed = Vec::new();
         for name in &self.names {
             let (part, rest) = find_entry(&config_entries(file.document.value()), name)?;
@@ -34,7 +35,7 @@ impl RmArgs {
             file.document.remove(&part.path)?;
             removed.push(part);
         }
-        let edited = self.target.finish(globals, &file)?;
+        let edited = target.finish(globals, &file)?;
         let names: Vec<String> =
             removed.iter().map(|part| format!("{} {}", part.section.noun(), part.name)).collect();
         let text = format!("Removed {}: {}", names.join(", "), edited.place());

@@ -66,7 +66,7 @@ impl RunArgs {
     pub(crate) fn run(self, globals: &Globals) -> Result<ExitCode, CliError> {
         let prompt = self.prompt()?;
         let selection = ConfigSelection::from_globals(globals)?;
-        let configuration = selection.gate().admit(selection.inspect_required()?)?;
+        let configuration = selection.gate().admit(selection.load_required()?)?;
         let (telemetry, settings) = (&configuration.get().telemetry, &configuration.get().settings);
         // Problems are printed as they happen.
         let options = TelemetryOptions::from_settings(telemetry, settings, "error");

@@ -137,7 +137,9 @@ impl ServeArgs {
         {
             return Ok(code);
         }
-        let (mut configuration, mut watcher) = self.load(&selection)?;
+        let mut watcher = self.watcher(&selection);
+        let mut configuration = selection.read_trusted()?;
+        watcher.started(&configuration);
         let (telemetry, settings) = (&configuration.get().telemetry, &configuration.get().settings);
         let options = TelemetryOptions::from_settings(telemetry, settings, DEFAULT_LOG_FILTER);
         run_with_telemetry_options(globals, options, async |telemetry| {
@@ -151,22 +153,20 @@ impl ServeArgs {
                 let loaded = (configuration, watcher);
                 match Box::pin(self.serve(globals, telemetry, &mut claim, loaded)).await? {
                     ServeEnd::Stop => return Ok(ExitCode::SUCCESS),
-                    ServeEnd::Restart => (configuration, watcher) = self.load(&selection)?,
+                    ServeEnd::Restart => write_stderr("Restarting"),
                 }
-                write_stderr("Restarting");
+                watcher = self.watcher(&selection);
+                let again = selection.clone();
+                configuration = paths::unblocked(move || again.read_trusted()).await?;
+                watcher.started(&configuration);
             }
         })
     }
 
-    /// Loads the configuration, and watches it.
-    fn load(&self, selection: &ConfigSelection) -> Result<(TrustedConfiguration, ConfigWatcher), CliError> {
-        // Created before the configuration is read, so that no change is missed.
+    /// Watches the configuration. Created before it is read, so that no change is missed.
+    fn watcher(&self, selection: &ConfigSelection) -> ConfigWatcher {
         let mode = if self.no_watch { WatchMode::Disabled } else { WatchMode::Enabled };
-        let mut watcher = ConfigWatcher::new(selection.clone(), mode);
-        let configuration = selection.read_trusted()?;
-        watcher.started(&configuration);
-        paths::print_problems(configuration.get());
-        Ok((configuration, watcher))
+        ConfigWatcher::new(selection.clone(), mode)
     }
 
     async fn serve(
@@ -186,9 +186,11 @@ impl ServeArgs {
         let app = configuration.start(options, telemetry).await?;
         let address = http.as_ref().map(|http| http.port.local_addr()).transpose();
         let address = address.map_err(|error| CliError::system(error.to_string()))?;
+        let files = watcher.selection().files();
         let api = app.api(GatewayInfo {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            configuration: watcher.selection().paths(),
+            configuration: files.all,
+            settings_only: files.settings_only,
             addresses: address.iter().map(|address| format!("http://{address}/mcp")).collect(),
             credential: http.as_ref().map(|http| http.access.credential()).unwrap_or_default(),
             pending: watcher.pending().clone(),

@@ -50,7 +50,7 @@ impl ValidateArgs {
                 read @ (Ok(_) | Err(ConfigurationError::Invalid { .. })) => read,
                 Err(error) => return Err(error.into()),
             };
-            reports.push(ValidationReport::check(selection.files(), read, &project).await);
+            reports.push(ValidationReport::check(selection.files().to_string(), read, &project).await);
         }
         for file in &self.files {
             reports.push(

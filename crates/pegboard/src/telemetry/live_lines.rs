@@ -17,9 +17,11 @@ pub struct LiveLine {
 #[derive(Default)]
 pub(super) struct LiveLines {
     lines: Vec<LiveLine>,
+    /// Number of lines that were typed below them.
+    n_typed: usize,
 }
 
-static LIVE: Mutex<LiveLines> = Mutex::new(LiveLines { lines: Vec::new() });
+static LIVE: Mutex<LiveLines> = Mutex::new(LiveLines { lines: Vec::new(), n_typed: 0 });
 
 /// Locks standard error for a text above the lines.
 pub(super) fn lock() -> MutexGuard<'static, LiveLines> {
@@ -33,7 +35,7 @@ impl LiveLines {
     }
 
     /// Returns the sequence that prints a text of whole lines above the lines, on a terminal with this width.
-    pub(super) fn above(&self, text: &str, columns: usize) -> String {
+    pub(super) fn above(&mut self, text: &str, columns: usize) -> String {
         self.erased(columns) + text + &self.drawn()
     }
 
@@ -47,14 +49,23 @@ impl LiveLines {
         Some(erased + &self.drawn())
     }
 
+    /// Notes that the user has typed a line, so that the cursor is further down.
+    pub(super) fn line_was_typed(&mut self) {
+        if !self.lines.is_empty() {
+            self.n_typed += 1;
+        }
+    }
+
     /// Leaves the lines on the terminal as they are.
     pub(super) fn leave(&mut self) {
         self.lines.clear();
+        self.n_typed = 0;
     }
 
     /// Returns the sequence that erases the lines. A terminal that became narrower has wrapped them.
-    fn erased(&self, columns: usize) -> String {
+    fn erased(&mut self, columns: usize) -> String {
         let n_rows: usize = self.lines.iter().map(|line| line.width.div_ceil(columns.max(1)).max(1)).sum();
+        let n_rows = n_rows + std::mem::take(&mut self.n_typed);
         if n_rows == 0 { String::new() } else { format!("\u{1b}[{n_rows}A\r\u{1b}[J") }
     }
 
@@ -79,6 +90,10 @@ mod tests {
         let mut live = LiveLines::default();
         assert_eq!(live.replace(lines(&["one", "two"]), 80).as_deref(), Some("\rone\n\rtwo\n"));
         assert_eq!(live.replace(lines(&["one", "two"]), 80), None);
+        assert_eq!(live.above("log\n", 80), "\u{1b}[2A\r\u{1b}[Jlog\n\rone\n\rtwo\n");
+        // Enter has moved the cursor.
+        live.line_was_typed();
+        assert_eq!(live.above("log\n", 80), "\u{1b}[3A\r\u{1b}[Jlog\n\rone\n\rtwo\n");
         assert_eq!(live.above("log\n", 80), "\u{1b}[2A\r\u{1b}[Jlog\n\rone\n\rtwo\n");
         assert_eq!(live.replace(lines(&["one"]), 80).as_deref(), Some("\u{1b}[2A\r\u{1b}[J\rone\n"));
         // The terminal became narrower.

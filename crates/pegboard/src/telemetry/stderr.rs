@@ -60,7 +60,7 @@ impl Stderr {
 
 impl Write for Stderr {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let live = live_lines::lock();
+        let mut live = live_lines::lock();
         if live.is_empty() {
             return self.write_text(bytes);
         }
@@ -103,6 +103,24 @@ pub fn set_live_lines(lines: Vec<LiveLine>) {
         // There is no other place to report the error.
         let _ = Stderr::default().write_text(text.as_bytes());
     }
+}
+
+/// Prints a text of whole lines, with color codes, above the live lines. Returns `false`, and prints nothing, if there
+/// are none.
+pub fn write_above_live_lines(text: &str) -> bool {
+    let mut live = live_lines::lock();
+    if live.is_empty() {
+        return false;
+    }
+    let text = live.above(text, stderr_columns());
+    // There is no other place to report the error.
+    let _ = Stderr::default().write_text(text.as_bytes());
+    true
+}
+
+/// Notes that the user has typed a line on the terminal.
+pub fn line_was_typed() {
+    live_lines::lock().line_was_typed();
 }
 
 /// Leaves the lines on the terminal as they are; later text goes below them.

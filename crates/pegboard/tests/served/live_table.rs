@@ -5,7 +5,7 @@ use std::io::Read;
 use std::process::{Command, Stdio};
 
 use rustix::termios::{Winsize, tcsetwinsize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::harness::{PROGRAM, testkit};
 use crate::terminal::terminal;
@@ -53,8 +53,14 @@ impl Screen {
     }
 }
 
-/// Serves a server that works and one that does not at a terminal, until both have settled; returns what it writes.
-fn served_at_terminal(columns: u16, variables: &[(&str, &str)], settled: &str) -> String {
+/// Serves a server that works and one that does not at a terminal, until both have settled; then reloads another
+/// configuration, if there is one. Returns what it writes.
+fn served_at_terminal(
+    columns: u16,
+    variables: &[(&str, &str)],
+    settled: &str,
+    mut reloaded: Option<&Value>,
+) -> String {
     let home = tempfile::tempdir().unwrap();
     let configuration = json!({"mcpServers": {
         "works": {"command": testkit(), "args": ["hostile-text"]},
@@ -81,11 +87,17 @@ fn served_at_terminal(columns: u16, variables: &[(&str, &str)], settled: &str) -
     drop(command);
     let mut output = File::from(ours);
     let (mut written, mut some) = (Vec::new(), [0; 4096]);
-    let mut is_stopped = false;
+    let (mut wanted, mut is_stopped) = (settled, false);
     while let Ok(n_read @ 1..) = output.read(&mut some) {
         written.extend_from_slice(&some[..n_read]);
         let text = String::from_utf8_lossy(&written);
-        if !is_stopped && text.contains("Ready") && settled.split('|').all(|part| text.contains(part)) {
+        if is_stopped || !text.contains("Ready") || !wanted.split('|').all(|part| text.contains(part)) {
+            continue;
+        }
+        if let Some(reloaded) = reloaded.take() {
+            std::fs::write(home.path().join("pegboard.json"), reloaded.to_string()).unwrap();
+            wanted = "Reloaded";
+        } else {
             let pid = rustix::process::Pid::from_child(&child);
             rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
             is_stopped = true;
@@ -98,7 +110,7 @@ fn served_at_terminal(columns: u16, variables: &[(&str, &str)], settled: &str) -
 #[test]
 fn serve_shows_a_live_table_at_the_bottom_of_a_terminal() {
     for (columns, variables) in [(80, None), (80, Some(("NO_COLOR", "1"))), (30, None)] {
-        let written = served_at_terminal(columns, variables.as_slice(), "1 ready, 1 failed");
+        let written = served_at_terminal(columns, variables.as_slice(), "1 ready, 1 failed", None);
         assert_eq!(written.contains("\u{1b}[32m"), variables.is_none(), "{written:?}");
         let screen = Screen::of(&written);
         let lines = &screen.0;
@@ -119,7 +131,28 @@ fn serve_shows_a_live_table_at_the_bottom_of_a_terminal() {
 
 #[test]
 fn a_dumb_terminal_gets_lines() {
-    let written = served_at_terminal(80, &[("TERM", "dumb")], "✓ |✗ ");
+    let written = served_at_terminal(80, &[("TERM", "dumb")], "✓ |✗ ", None);
     assert!(!written.contains('\u{1b}') && !written.contains('\r'), "{written:?}");
     assert_eq!(Screen::of(&written).count("✓ "), 1, "{written}");
+}
+
+#[test]
+fn warnings_of_a_reload_stand_above_the_table() {
+    let reloaded = json!({"mcpServers": {
+        "works": {"command": testkit(), "args": ["hostile-text"]},
+        "missing": {"command": "./no-such-program"},
+        "new": {"url": "http://127.0.0.1:9/mcp", "headers": {"X-Key": "${NO_SUCH_KEY}"}},
+    }});
+    let written = served_at_terminal(80, &[], "1 ready, 1 failed", Some(&reloaded));
+    let screen = Screen::of(&written);
+    let lines = &screen.0;
+    assert_eq!(screen.count("the variable NO_SUCH_KEY is not set"), 1, "{lines:#?}");
+    assert_eq!(screen.count("Reloaded  "), 1, "{lines:#?}");
+    assert_eq!(screen.count("Ready  MCP http://127.0.0.1:"), 1, "{lines:#?}");
+    assert_eq!(screen.count(" servers, "), 1, "{lines:#?}");
+    let below = lines.iter().rev().take_while(|line| !line.contains(" servers, "));
+    assert!(
+        below.clone().count() >= 3 && below.clone().all(|line| !line.contains("NO_SUCH_KEY")),
+        "{lines:#?}"
+    );
 }

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use clap::{Arg, Parser};
-use pegboard::config::Configuration;
 use pegboard::config::clients::clients;
+use pegboard::config::{Configuration, ToolboxConfig};
 use pegboard::telemetry::Telemetry;
 use serde_json::Value;
 
@@ -36,13 +36,15 @@ impl<'t> KnownNames<'t> {
     /// Names that a command with these options knows.
     pub(super) fn new(line: &PartialLine<'_>, telemetry: &'t Telemetry) -> Self {
         let mut words = vec!["pegboard".to_owned(), "--no-input".to_owned(), "--quiet".to_owned()];
-        for option in ["config", "set", "state"] {
+        for option in ["config", "directory", "set", "state"] {
             words.extend(line.option_values(option).map(|value| format!("--{option}={value}")));
         }
         // A value that is not valid is reported when the command is run.
         let parsed = OnlyGlobals::try_parse_from(&words);
         let parsed =
             parsed.unwrap_or_else(|_| OnlyGlobals::parse_from(["pegboard", "--no-input", "--quiet"]));
+        // A folder that does not exist is reported then, too.
+        let _ = parsed.globals.enter_directory();
         Self { globals: parsed.globals, telemetry }
     }
 
@@ -73,7 +75,7 @@ impl<'t> KnownNames<'t> {
         }
     }
 
-    /// Loads the configuration, without asking or reading URLs.
+    /// Loads the configuration, without asking, reading URLs or looking up secrets.
     fn configuration(&self) -> Option<Configuration> {
         ConfigSelection::without_probing(&self.globals).ok()?.inspect().ok()
     }
@@ -169,35 +171,26 @@ impl<'t> KnownNames<'t> {
         toolboxes.map(|(name, contents)| (name.to_string(), contents.description)).collect()
     }
 
+    /// Names within toolboxes, with their toolbox.
+    fn within_toolboxes(&self, names: impl Fn(ToolboxConfig) -> Vec<String>) -> Candidates {
+        let mut all = Candidates::new();
+        for (toolbox, contents) in self.configuration().into_iter().flat_map(|loaded| loaded.toolboxes) {
+            all.extend(names(contents).into_iter().map(|name| (name, toolbox.to_string())));
+        }
+        all
+    }
+
     /// Entries that can be switched or removed.
     fn entries(&self) -> Candidates {
-        let toolboxes = self.configuration().into_iter().flat_map(|loaded| loaded.toolboxes);
-        toolboxes
-            .flat_map(|(toolbox, contents)| {
-                let about = toolbox.to_string();
-                contents.servers.into_keys().map(move |server| (server.to_string(), about.clone()))
-            })
-            .collect()
+        self.within_toolboxes(|contents| contents.servers.keys().map(ToString::to_string).collect())
     }
 
     fn chains(&self) -> Candidates {
-        let toolboxes = self.configuration().into_iter().flat_map(|loaded| loaded.toolboxes);
-        toolboxes
-            .flat_map(|(toolbox, contents)| {
-                let about = toolbox.to_string();
-                contents.chains.into_keys().map(move |chain| (chain.clone(), about.clone()))
-            })
-            .collect()
+        self.within_toolboxes(|contents| contents.chains.into_keys().collect())
     }
 
     fn agents(&self) -> Candidates {
-        let toolboxes = self.configuration().into_iter().flat_map(|loaded| loaded.toolboxes);
-        toolboxes
-            .flat_map(|(toolbox, contents)| {
-                let about = toolbox.to_string();
-                contents.agents.into_keys().map(move |agent| (agent.to_string(), about.clone()))
-            })
-            .collect()
+        self.within_toolboxes(|contents| contents.agents.keys().map(ToString::to_string).collect())
     }
 
     fn profiles(&self) -> Candidates {

@@ -15,6 +15,8 @@ use tokio::time;
 
 use super::reload::ReloadOutcome;
 use crate::cli::CliError;
+use pegboard::telemetry::line_was_typed;
+
 use crate::cli::prompt::terminal::Terminal;
 
 /// Maximum number of commands that wait for a reload.
@@ -134,6 +136,7 @@ impl TerminalAnswers {
 fn read_line() -> Option<String> {
     let mut line = String::new();
     io::stdin().lock().read_line(&mut line).ok()?;
+    line_was_typed();
     Some(line)
 }
 

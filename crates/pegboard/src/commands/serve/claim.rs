@@ -226,7 +226,7 @@ async fn stop_in_background(
     let addresses = status["addresses"].as_array().into_iter().flatten().filter_map(Value::as_str);
     Err(ClaimError::InUse(RunningGateway {
         pid: pid.as_u64().unwrap_or_default(),
-        files: selection.files(),
+        files: selection.files().to_string(),
         addresses: addresses.map(str::to_owned).collect(),
     }))
 }

@@ -68,7 +68,7 @@ async fn restart(State(state): State<ControlState>) -> Response {
     state.request(ServeEnd::Restart)
 }
 
-/// Checks that the configuration can be started without asking.
+/// Checks that the configuration can be started without asking. Looks up no secrets, so it does not block.
 pub(super) fn check_start(selection: &ConfigSelection) -> Result<(), CliError> {
     let configuration = selection.inspect()?;
     match selection.gate().untrusted(&configuration.actions)?.first() {

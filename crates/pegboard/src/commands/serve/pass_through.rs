@@ -127,9 +127,10 @@ impl PassThrough<'_> {
     async fn connect(&self, rule: UntrustedFiles) -> Result<GatewayConnection, ConnectError> {
         let connection = self.location.connect(|lock| {
             let admitted = match rule {
-                UntrustedFiles::Ask => {
-                    self.selection.read_trusted().map(|trusted| paths::print_problems(trusted.get()))
-                }
+                UntrustedFiles::Ask => self
+                    .selection
+                    .inspect_trusted()
+                    .map(|configuration| paths::print_problems(&configuration)),
                 UntrustedFiles::Reject => control::check_start(self.selection),
             };
             admitted.map_err(ConnectError::Failed)?;
@@ -198,6 +199,9 @@ impl PassThrough<'_> {
         let reason =
             if has_crashed { "it was killed or crashed" } else { "it was stopped, restarted or replaced" };
         let n_lost = self.log.borrow().n_in_flight() as u64;
+        // The gateway may have gone before they were written.
+        let rejected = self.log.borrow_mut().rejections();
+        client.tell(&rejected).await?;
         let lost = self.log.borrow_mut().lost(reason);
         client.tell(&lost).await?;
         let lost = if n_lost > 0 { format!("; {} lost", plural(n_lost, "request")) } else { String::new() };

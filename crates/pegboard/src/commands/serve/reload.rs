@@ -134,8 +134,9 @@ impl ConfigWatcher {
         &self.pending
     }
 
-    /// Sets the configuration that was started. Also watches the files that it refers to.
+    /// Sets the configuration that was started, and reports its problems. Also watches the files that it refers to.
     pub(crate) fn started(&mut self, configuration: &TrustedConfiguration) {
+        paths::print_problems(configuration.get());
         self.approved = ApprovedConfiguration::new(configuration.get());
         self.watch_references(configuration.get());
     }
@@ -196,7 +197,7 @@ impl ConfigWatcher {
     ) -> Result<ReloadOutcome, CliError> {
         // A command or a keyring that the configuration refers to may take a while.
         let selection = self.selection.clone();
-        let inspected = tokio::task::spawn_blocking(move || selection.inspect()).await;
+        let inspected = tokio::task::spawn_blocking(move || selection.load()).await;
         let mut configuration = inspected.map_err(|error| CliError::system(error.to_string()))??;
         paths::print_problems(&configuration);
         self.watch_references(&configuration);

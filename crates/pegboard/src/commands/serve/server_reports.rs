@@ -14,7 +14,7 @@ use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{self, Instant, MissedTickBehavior};
 
-use super::server_table::{ServerTable, is_starting};
+use super::server_table::{ServerTable, is_starting, needs};
 use crate::cli::format;
 
 /// Width of the name column.
@@ -116,12 +116,16 @@ impl ServerReporter {
                     write_stderr(&format!("↻ {name:<NAME_WIDTH$}  {what}"));
                 }
             }
-            ServerState::NeedsLogin { fix } => self.print_failure(name, "login required", fix),
+            ServerState::NeedsLogin { fix } => self.print_failure(name, '✗', "login required", fix),
+            ServerState::Failed { fix, .. } if needs(state).is_some() => {
+                let needs = format!("needs: {}", needs(state).unwrap_or_default());
+                self.print_failure(name, '!', &needs, fix);
+            }
             ServerState::Failed { fix, .. } => {
                 let why = &*state.reason().unwrap_or_default();
                 // The name is already at the start of the line.
                 let its = format!("MCP server '{server}' ");
-                self.print_failure(name, why.strip_prefix(&its).unwrap_or(why), fix);
+                self.print_failure(name, '✗', why.strip_prefix(&its).unwrap_or(why), fix);
             }
             ServerState::Idle | ServerState::Stopped => {
                 self.starting.remove(&name);
@@ -130,9 +134,9 @@ impl ServerReporter {
     }
 
     /// Prints a failure, unless it is the same as before.
-    fn print_failure(&mut self, name: String, why: &str, fix: &str) {
+    fn print_failure(&mut self, name: String, mark: char, why: &str, fix: &str) {
         self.starting.remove(&name);
-        let text = failed(&name, why, fix);
+        let text = failed(mark, &name, why, fix);
         if self.failures.get(&name) != Some(&text) {
             write_stderr(&text);
             self.failures.insert(name, text);
@@ -173,10 +177,10 @@ fn ready_line(name: &str, n_tools: usize, took: Option<Duration>) -> String {
 }
 
 /// Cause and remedy on two lines.
-fn failed(name: &str, why: &str, fix: &str) -> String {
+fn failed(mark: char, name: &str, why: &str, fix: &str) -> String {
     let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let (why, fix) = (one_line(why), one_line(fix));
-    format!("✗ {name:<NAME_WIDTH$}  {why}\n  help: {fix}")
+    format!("{mark} {name:<NAME_WIDTH$}  {why}\n  help: {fix}")
 }
 
 #[cfg(test)]
@@ -197,6 +201,7 @@ mod tests {
             ready_line("dev/github", 21, Some(Duration::from_micros(340_400))),
             ready_line("dev/clock", 1, None),
             failed(
+                '✗',
                 "dev/jira",
                 "it exited with 127:\n uvx: not found",
                 "Install uv, or set command for jira.",

@@ -8,6 +8,7 @@ use pegboard::runtime::toolbox::ServerStatus;
 use pegboard::telemetry::{LiveLine, leave_live_lines, set_live_lines, stderr_size};
 use tokio::time::Instant;
 
+use crate::api_client::missing_variables;
 use crate::cli::format::{
     BOLD, DIM, GREEN, PLAIN, RED, YELLOW, format_millis, one_line, plural, seconds, visible_width,
 };
@@ -92,10 +93,13 @@ fn urgency(state: &ServerState) -> u8 {
 fn summary(servers: &[ServerStatus], columns: usize) -> String {
     let count =
         |is_it: fn(&ServerState) -> bool| servers.iter().filter(|status| is_it(&status.state)).count();
-    let (n_starting, n_failed) = (count(is_starting), count(ServerState::is_failure));
+    let is_unset = |state: &ServerState| needs(state).is_some();
+    let (n_starting, n_unset) = (count(is_starting), count(is_unset));
+    let n_failed = count(ServerState::is_failure) - n_unset;
     let n_ready = count(|state| matches!(state, ServerState::Ready));
     let mut parts = vec![plural(servers.len() as u64, "server"), format!("{n_ready} ready")];
-    let others = [(n_starting, "starting"), (n_failed, "failed")];
+    let need = if n_unset == 1 { "needs a variable" } else { "need a variable" };
+    let others = [(n_starting, "starting"), (n_failed, "failed"), (n_unset, need)];
     parts.extend(
         others.into_iter().filter(|(number, _)| *number > 0).map(|(number, what)| format!("{number} {what}")),
     );
@@ -123,12 +127,21 @@ fn row(status: &ServerStatus, since: Option<Duration>, name_width: usize, column
             (YELLOW, '↻', format!("restarting{elapsed}, attempt {attempt}"))
         }
         ServerState::NeedsLogin { .. } => (RED, '✗', "login required".to_owned()),
+        state if needs(state).is_some() => {
+            let needs = needs(state).unwrap_or_default();
+            (YELLOW, '!', one_line(&format!("needs: {needs}"), most))
+        }
         ServerState::Failed { .. } => (RED, '✗', one_line(&status.state.reason().unwrap_or_default(), most)),
         ServerState::Stopped => (DIM, '·', "stopped".to_owned()),
     };
     let name = one_line(&address(status), name_width);
     let detail: String = detail.chars().take(most).collect();
     format!("{style}{mark}{PLAIN} {name:<name_width$}  {}", detail.trim_end())
+}
+
+/// Returns the variables that a server needs, if that is all that is missing.
+pub(super) fn needs(state: &ServerState) -> Option<String> {
+    missing_variables(&state.reason()?).map(str::to_owned)
 }
 
 fn address(status: &ServerStatus) -> String {
@@ -177,22 +190,28 @@ mod tests {
             server("jira", ServerState::Starting, 0),
             server("wiki", ServerState::Restarting { attempt: 2 }, 4),
             server("shop", ServerState::failed("it exited with 127:\n uvx: not found", "Install uv"), 0),
+            server(
+                "mail",
+                ServerState::failed("MCP server 'mail' cannot be used: needs: MAIL_KEY", "export"),
+                0,
+            ),
         ];
         insta::assert_snapshot!(drawn(&servers, 80, 24), @"
-        6 servers, 2 ready, 2 starting, 1 failed
+        7 servers, 2 ready, 2 starting, 1 failed, 1 needs a variable
         ✓ dev/github  21 tools  340 ms  stdio
         ✓ dev/clock   1 tool  340 ms  stdio
         · dev/notes   3 tools, starts with the first call
         ◌ dev/jira    starting 12 s
         ↻ dev/wiki    restarting 12 s, attempt 2
         ✗ dev/shop    it exited with 127: uvx: not found
+        ! dev/mail    needs: MAIL_KEY
         ");
         insta::assert_snapshot!(drawn(&servers, 30, 5), @"
-        6 servers, 2 ready, 2 startin…
+        7 servers, 2 ready, 2 startin…
         ✗ dev/shop  it exited with 1…
+        ! dev/mail  needs: MAIL_KEY
         ◌ dev/jira  starting 12 s
-        ↻ dev/wiki  restarting 12 s,
-        … and 3 more
+        … and 4 more
         ");
         assert_eq!(drawn(&servers, 80, 1), "");
         assert_eq!(drawn(&[], 80, 24), "");

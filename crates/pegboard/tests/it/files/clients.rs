@@ -331,6 +331,29 @@ fn clients_start_the_program_by_its_path() {
     "#);
 }
 
+#[cfg(unix)]
+#[test]
+fn a_client_of_a_project_has_the_servers_of_the_user_too() {
+    let stage = Stage::with("pegboard.yaml", "mcpServers: {}\n").configured();
+    std::fs::create_dir_all(stage.path("deep/down")).unwrap();
+    let mut command = stage.command("export --to codex");
+    assert_snapshot!(stage.told(command.current_dir(stage.path("deep/down"))), @r#"
+    [mcp_servers.pegboard]
+    command = "/bin/pegboard"
+    args = ["serve", "--stdio", "--directory", "~/project"]
+    "#);
+    // The user named the file, and wants its servers only.
+    assert_snapshot!(stage.run("export --to codex --config pegboard.yaml"), @r#"
+    [mcp_servers.pegboard]
+    command = "/bin/pegboard"
+    args = ["serve", "--stdio", "--config", "~/project/pegboard.yaml"]
+    "#);
+    assert_snapshot!(stage.run("--directory gone export --to codex"), @r"
+    (stderr) error[not_found]: no such folder: gone
+    (exit 4)
+    ");
+}
+
 #[test]
 fn nothing_is_written_without_a_configuration() {
     let stage = Stage::with("~/.cursor/mcp.json", CURSOR);
