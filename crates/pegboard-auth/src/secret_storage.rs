@@ -251,8 +251,8 @@ impl SecretStorage {
         }
     }
 
-    /// Stores a secret, replacing the one of this name. An index that is damaged is set aside.
-    pub fn set(&self, name: &SecretName, value: &Secret) -> Result<SecretPlace, SecretStorageError> {
+    /// Checks that a value can be stored: it is neither too short nor too long.
+    pub fn check(value: &Secret) -> Result<(), SecretStorageError> {
         let n_characters = value.reveal().chars().count();
         if n_characters < MIN_SECRET_CHARACTERS {
             return Err(SecretStorageError::TooShort { n_characters });
@@ -260,6 +260,12 @@ impl SecretStorage {
         if value.reveal().len() > MAX_SECRET_BYTES {
             return Err(SecretStorageError::TooLong);
         }
+        Ok(())
+    }
+
+    /// Stores a secret, replacing the one of this name. An index that is damaged is set aside.
+    pub fn set(&self, name: &SecretName, value: &Secret) -> Result<SecretPlace, SecretStorageError> {
+        Self::check(value)?;
         let keyring = self.keyring()?;
         let _lock = self.lock()?;
         let mut index = unless_damaged(self.read_index())?.unwrap_or_default();

@@ -1,5 +1,7 @@
 //! Imports the servers of clients and other sources into a configuration file.
 
+use pegboard_core::secret::Secret;
+
 use crate::config_file::{ConfigFile, ConfigFileError};
 use crate::dialect::PEGBOARD_ITSELF;
 use crate::inventory::InventoryItem;
@@ -7,10 +9,12 @@ use crate::plaintext_keys::plaintext_keys;
 use crate::problem::ConfigProblem;
 use crate::trust::{ActionTarget, FileAction};
 
+mod known_item;
 mod plan;
 mod sources;
 mod take_over;
 
+use known_item::KnownItem;
 pub use sources::{ImportSource, ImportSources};
 pub use take_over::{Takeover, TakeoverScope};
 
@@ -26,7 +30,7 @@ pub use take_over::{Takeover, TakeoverScope};
 /// let context = SpecContext { folder, environment: &|_| None, platform: Platform::Linux, toolbox: None };
 /// let sources = ImportSources::of(&[SourceSpec::File(folder.join("mcp.json"))], &context)?;
 /// let file = ConfigFile::open(&folder.join("pegboard.yaml"), &|_| None)?;
-/// let import = Import::new(file, sources, ToolboxGrouping::PerServer)?;
+/// let import = Import::new(file, sources, ToolboxGrouping::PerServer, &|_| None)?;
 /// assert_eq!(import.items[0].outcome, ImportOutcome::New("notes".to_owned()));
 /// assert_eq!(import.items[0].toolbox.as_deref(), Some("notes"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -75,14 +79,17 @@ pub enum ImportOutcome {
 }
 
 impl<'e> Import<'e> {
-    /// Adds the entries of the sources that the file does not have yet.
+    /// Adds the entries of the sources that the file does not have yet. `secret` returns the values of references to
+    /// the keyring in the file, so that an entry with a stored key is recognized.
     pub fn new(
         file: ConfigFile<'e>,
         sources: ImportSources,
         grouping: ToolboxGrouping,
+        secret: &dyn Fn(&str) -> Option<Secret>,
     ) -> Result<Self, ConfigFileError> {
         let present = file.inventory()?;
-        let known = present.iter().flat_map(|inventory| &inventory.items).collect::<Vec<_>>();
+        let items = present.iter().flat_map(|inventory| &inventory.items);
+        let known: Vec<KnownItem<'_>> = items.map(|item| KnownItem::new(item, secret)).collect();
         let items = plan::plan(&known, &sources.sources, grouping);
         let mut import = Self { file, sources, items };
         import.apply()?;

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use super::known_item::KnownItem;
 use super::sources::ImportSource;
 use super::{Import, ImportItem, ImportOutcome, ToolboxGrouping};
 use crate::config_file::ConfigFileError;
@@ -15,7 +16,7 @@ use crate::variables::runs_command;
 
 /// Decides on the outcome for every entry of the sources. `known` are the entries of the file.
 pub(super) fn plan(
-    known: &[&InventoryItem],
+    known: &[KnownItem<'_>],
     sources: &[ImportSource],
     grouping: ToolboxGrouping,
 ) -> Vec<ImportItem> {
@@ -54,7 +55,7 @@ fn toolbox_of(items: &[ImportItem], name: &str, part: &InventoryItem) -> Option<
 
 fn outcome(
     items: &mut [ImportItem],
-    (known, has_own_toolbox): (&[&InventoryItem], bool),
+    (known, has_own_toolbox): (&[KnownItem<'_>], bool),
     source: &ImportSource,
     part: &InventoryItem,
 ) -> ImportOutcome {
@@ -68,17 +69,21 @@ fn outcome(
         );
     }
     // A disabled entry does not replace a working one.
-    let stands_for =
-        |there: &&&InventoryItem| is_same(there, part) && (!there.is_disabled || part.is_disabled);
+    let stands_for = |there: &&KnownItem<'_>| {
+        (!there.item.is_disabled || part.is_disabled)
+            && (is_same(there.item, part)
+                || is_same_place(there.item, part)
+                    && there.revealed().is_some_and(|there| is_same(there, part)))
+    };
     if let Some(there) = known.iter().find(stands_for) {
-        return ImportOutcome::AlreadyPresent(there.name.clone());
+        return ImportOutcome::AlreadyPresent(there.item.name.clone());
     }
     let new_items = items.iter_mut().filter_map(|item| match &item.outcome {
         ImportOutcome::New(name) => Some((name.as_str(), &mut item.part)),
         ImportOutcome::Duplicate(_) | ImportOutcome::AlreadyPresent(_) | ImportOutcome::Skipped(_) => None,
     });
     let mut taken: Vec<(&str, &InventoryItem)> =
-        known.iter().map(|part| (part.name.as_str(), *part)).collect();
+        known.iter().map(|known| (known.item.name.as_str(), known.item)).collect();
     for (name, first) in new_items {
         if is_same(first, part) {
             merge_definitions(first, part);
@@ -163,6 +168,11 @@ impl Import<'_> {
             item.outcome = ImportOutcome::Skipped(reason.to_owned());
         }
     }
+}
+
+/// Returns `true` if two entries are the same program or URL, with any use and credentials.
+fn is_same_place(one: &InventoryItem, other: &InventoryItem) -> bool {
+    one.section == other.section && one.identity.is_some() && one.identity == other.identity
 }
 
 /// Returns `true` if two entries are the same server: the same program or URL with the same use and credentials.

@@ -302,8 +302,9 @@ fn write_entry(
         return Err(failure.hint("choose another name, or replace it with --force"));
     }
     file.document.set(&path, entry)?;
-    stored_keys.apply(globals, &mut file, destination.target.dry_run)?;
+    let secrets = stored_keys.apply(globals, &mut file, destination.target.dry_run)?;
     let edited = destination.target.finish(globals, &file)?;
+    secrets.keep(globals);
     let verb = if is_there { "Replaced" } else { "Added" };
     let place = edited.place();
     let in_box = toolbox.as_ref().map(|toolbox| format!(" (toolbox {toolbox})")).unwrap_or_default();

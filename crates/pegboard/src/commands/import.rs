@@ -7,7 +7,8 @@ use clap::Args;
 use pegboard::config::clients::Platform;
 use pegboard::config::import::{Import, ImportSource, ImportSources, TakeoverScope, ToolboxGrouping};
 use pegboard::config::trust::{ActionTarget, FileAction};
-use pegboard::config::{ConfigFile, SpecContext};
+use pegboard::config::{ConfigFile, SecretSource, SpecContext};
+use pegboard::secret::Secret;
 
 use super::client_connection::{ConnectionOptions, FileUsers};
 use super::client_file::open_backups;
@@ -16,6 +17,7 @@ use super::init;
 use super::stored_keys::StoredKeys;
 use crate::cli::{CliError, Globals};
 use crate::paths::{self, working_dir};
+use crate::secrets::UserSecrets;
 use crate::trust::TrustGate;
 use report::{ClientOnlyServers, ImportReport};
 
@@ -55,7 +57,7 @@ impl ImportArgs {
             return Err(CliError::usage("--http applies only with --take-over"));
         }
         let (mut import, left_out) = self.plan(globals)?;
-        self.stored_keys.apply(globals, &mut import.file, self.target.dry_run)?;
+        let secrets = self.stored_keys.apply(globals, &mut import.file, self.target.dry_run)?;
         let taken = if self.take_over {
             let file = Some(import.file.path.as_path());
             let target = self.connection.target(globals, file, None, FileUsers::One).await?;
@@ -67,6 +69,7 @@ impl ImportArgs {
         let import_use = if self.take_over { ImportUse::Clients } else { ImportUse::Pegboard };
         // Pegboard's file is written first: a client must not refer to a missing file.
         let mut report = finish(globals, import, self.target, import_use)?;
+        secrets.keep(globals);
         report.left_out = left_out;
         report.stays = match (self.take_over, self.force) {
             (true, false) => ClientOnlyServers::Stay,
@@ -111,8 +114,15 @@ impl ImportArgs {
         if !is_chosen {
             sources.split_off_projects();
         }
-        Ok((Import::new(file, sources, grouping)?, left_out))
+        let secret = stored_secret(globals);
+        Ok((Import::new(file, sources, grouping, &secret)?, left_out))
     }
+}
+
+/// Returns the user's secrets by name, to compare entries. One that cannot be read differs from all.
+fn stored_secret(globals: &Globals) -> impl Fn(&str) -> Option<Secret> {
+    let secrets = UserSecrets::new(globals.state.as_deref());
+    move |name| secrets.keyring(name).ok().flatten()
 }
 
 /// Reads the given sources, or those of all clients.
@@ -139,7 +149,7 @@ pub(super) fn import_into_new(
     if sources.sources.iter().any(is_itself) {
         return Err(CliError::usage("cannot import a file into itself").hint("use another source"));
     }
-    let import = Import::new(file, sources, ToolboxGrouping::PerServer)?;
+    let import = Import::new(file, sources, ToolboxGrouping::PerServer, &stored_secret(globals))?;
     if !import.has_new_items() {
         let failure = CliError::not_found("unknown_server", "no servers to import");
         return Err(failure.hint("remove --from, or use another source"));

@@ -115,10 +115,10 @@ fn list(globals: &Globals) -> Result<ExitCode, CliError> {
 fn remove(globals: &Globals, names: &[String]) -> Result<ExitCode, CliError> {
     let names = names.iter().map(|name| secret_name(name)).collect::<Result<Vec<_>, _>>()?;
     let storage = open_storage(globals.state.as_deref())?;
-    let mut failures = Vec::new();
+    let (mut removed, mut failures) = (Vec::new(), Vec::new());
     for name in &names {
         match storage.remove(name).map_err(failure) {
-            Ok(true) => print::text(&format!("Removed {name}")),
+            Ok(true) => removed.push(name.as_str()),
             Ok(false) => {
                 let missing = CliError::not_found("not_found", format!("there is no secret '{name}'"));
                 failures.push(missing.hint("list the secrets with pegboard secret ls"));
@@ -126,6 +126,9 @@ fn remove(globals: &Globals, names: &[String]) -> Result<ExitCode, CliError> {
             Err(failure) => failures.push(failure),
         }
     }
+    print::document(globals.format_or(OutputFormat::Text), &json!({"removed": removed}), || {
+        removed.iter().map(|name| format!("Removed {name}")).collect::<Vec<_>>().join("\n")
+    });
     CliError::report_all(failures, globals)
 }
 

@@ -194,7 +194,7 @@ impl ImportReport {
         if has_them && !plaintext_keys.is_empty() {
             let place = self.edited.as_ref().map(EditedFile::place).unwrap_or_default();
             remarks.push(format!(
-                "{place} contains plaintext keys: {}. Keep it out of version control, or replace them with ${{NAME}} and set the variable",
+                "{place} contains plaintext keys: {}. Keep it out of version control, or store each with pegboard secret set NAME and write ${{keyring:NAME}}; import --store-keys does both",
                 plaintext_keys.join(", ")
             ));
         }

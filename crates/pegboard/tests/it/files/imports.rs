@@ -67,7 +67,7 @@ fn servers_of_all_clients_are_merged_into_one_file() {
     (stderr) warning: ~/.cursor/mcp.json:5:5  mcpServers["my files"]
        5 |     "my files": {"command": "npx", "args": ["-y", "files-server", "."], "d…
          |     ^^^^^^^^^^ server renamed to my-files: names may contain letters, digits, '-' and '_'
-    pegboard.yaml contains plaintext keys: gh (headers.Authorization). Keep it out of version control, or replace them with ${NAME} and set the variable
+    pegboard.yaml contains plaintext keys: gh (headers.Authorization). Keep it out of version control, or store each with pegboard secret set NAME and write ${keyring:NAME}; import --store-keys does both
     Not trusted yet, since files of this project define them: gh/gh, keyed/keyed. Review them, then run: pegboard trust pegboard.yaml
     Next: pegboard ls   or   pegboard connect CLIENT
     "#);
@@ -454,7 +454,7 @@ fn an_unreadable_file_does_not_stop_the_import() {
        1 | {"mcpServers": {"a": 
          |                      ^ Invalid JSON in config file: Expected value after colon in object property
     1 error: this file was not loaded
-    pegboard.yaml contains plaintext keys: gh (headers.Authorization). Keep it out of version control, or replace them with ${NAME} and set the variable
+    pegboard.yaml contains plaintext keys: gh (headers.Authorization). Keep it out of version control, or store each with pegboard secret set NAME and write ${keyring:NAME}; import --store-keys does both
     Not trusted yet, since files of this project define them: gh/gh, keyed/keyed. Review them, then run: pegboard trust pegboard.yaml
     Next: pegboard ls   or   pegboard connect CLIENT
     "#);
@@ -493,7 +493,7 @@ fn init_can_start_from_a_client() {
     (stderr) warning: ~/.cursor/mcp.json:5:5  mcpServers["my files"]
        5 |     "my files": {"command": "npx", "args": ["-y", "files-server", "."], "d…
          |     ^^^^^^^^^^ server renamed to my-files: names may contain letters, digits, '-' and '_'
-    pegboard.yaml contains plaintext keys: github (headers.Authorization). Keep it out of version control, or replace them with ${NAME} and set the variable
+    pegboard.yaml contains plaintext keys: github (headers.Authorization). Keep it out of version control, or store each with pegboard secret set NAME and write ${keyring:NAME}; import --store-keys does both
     Next: pegboard ls   or   pegboard connect CLIENT
     "#);
     assert_snapshot!(below_heading(&stage), @r#"
@@ -735,7 +735,7 @@ fn servers_that_may_work_only_in_their_client_stay_there() {
     cursor  local  http   new
     1 source: 5 new → ~/.config/pegboard/pegboard.yaml
     Cursor now uses Pegboard instead of open, keyed, local: ~/.cursor/mcp.json
-    (stderr) ~/.config/pegboard/pegboard.yaml contains plaintext keys: keyed (headers.X-Api-Key). Keep it out of version control, or replace them with ${NAME} and set the variable
+    (stderr) ~/.config/pegboard/pegboard.yaml contains plaintext keys: keyed (headers.X-Api-Key). Keep it out of version control, or store each with pegboard secret set NAME and write ${keyring:NAME}; import --store-keys does both
     Not taken over: unset, login. Set what they need and run the command again, or add --force
     Undo with: pegboard restore --all cursor
     ");

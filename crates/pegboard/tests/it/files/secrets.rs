@@ -84,7 +84,10 @@ fn plaintext_keys_are_stored_instead_of_written() {
     let stage = Stage::new();
     let header = format!("Authorization: Bearer {CANARY}");
     let added = stage.run_of(&["add", "github", "https://example.com/mcp", "-H", &header, "--store-keys"]);
-    assert_snapshot!(added, @"Added server github: pegboard.yaml, for this folder; --user is for every folder");
+    assert_snapshot!(added, @r"
+    Added server github: pegboard.yaml, for this folder; --user is for every folder
+    (stderr) Stored 1 secret: github/Authorization; see pegboard secret ls
+    ");
     assert_snapshot!(stage.read("pegboard.yaml"), @r"
     mcpServers:
       github:
@@ -109,6 +112,17 @@ fn plaintext_keys_are_stored_instead_of_written() {
     assert!(!imported.contains("plaintext"), "{imported}");
     let written = stage.read("~/.config/pegboard/pegboard.yaml");
     assert!(written.contains("API_KEY: ${keyring:notes/API_KEY}"), "{written}");
+    // A key that was stored is known again, and another one is not.
+    let again = stage.run("import cursor --store-keys");
+    assert!(again.contains("already present"), "{again}");
+    assert_eq!(stage.read("~/.config/pegboard/pegboard.yaml"), written);
+    std::fs::write(
+        stage.path("~/.cursor/mcp.json"),
+        stage.read("~/.cursor/mcp.json").replace(CANARY, "another-key-1"),
+    )
+    .unwrap();
+    let other = stage.run("import cursor --dry-run");
+    assert!(other.contains("new as notes-cursor"), "{other}");
     std::fs::remove_file(stage.path("~/.cursor/mcp.json")).unwrap();
     assert_absent(&stage.home(), CANARY);
 }
@@ -120,7 +134,7 @@ fn a_command_runs_for_the_users_own_file_only() {
     let text = |stage: &Stage| {
         let command = format!("/bin/sh -c \"echo {CANARY}; : > {}\"", stage.home().join("ran").display());
         format!(
-            "mcpServers:\n  a:\n    url: https://example.com/mcp\n    headers:\n      Authorization: 'Bearer ${{cmd:{command}}}'\n"
+            "mcpServers:\n  a:\n    url: http://127.0.0.1:9/mcp\n    headers:\n      Authorization: 'Bearer ${{cmd:{command}}}'\n"
         )
     };
     let foreign = |stage: &Stage| {
@@ -155,8 +169,9 @@ fn a_command_runs_for_the_users_own_file_only() {
     let stage = Stage::new();
     stage.write("~/.config/pegboard/pegboard.yaml", &text(&stage));
     let valid = stage.run("validate");
-    assert!(ran(&stage), "{valid}");
-    assert!(!valid.contains("error") && !valid.contains(CANARY), "{valid}");
+    assert!(!ran(&stage) && !valid.contains("error"), "{valid}");
+    let listed = stage.run("ls");
+    assert!(ran(&stage) && !listed.contains(CANARY), "{listed}");
     // Named from elsewhere, a file is not the user's own.
     let stage = Stage::new();
     stage.write("team.yaml", &format!("pegboard: 1\n{}", text(&stage)));
@@ -213,4 +228,84 @@ fn a_secret_appears_in_no_output_log_trace_or_file() {
         assert_absent(&stage.home(), canary);
         assert_private(&stage.home().join("state/pegboard"));
     }
+}
+
+#[cfg(unix)]
+#[test]
+fn looking_at_the_configuration_runs_no_command() {
+    let stage = Stage::new();
+    let ran = stage.home().join("ran");
+    let command = format!("/bin/sh -c \": > {}; echo {CANARY}\"", ran.display());
+    let text = format!(
+        "mcpServers:\n  clock:\n    url: http://127.0.0.1:9/mcp\n    headers:\n      Authorization: 'Bearer ${{cmd:{command}}}'\n"
+    );
+    stage.write("~/.config/pegboard/pegboard.yaml", &text);
+    for looking in [
+        "complete --shell zsh -- enable c",
+        "complete --shell zsh -- logs c",
+        "complete --shell zsh -- ls c",
+        "disable clock --user",
+        "enable clock --user",
+        "doctor --no-start",
+        "validate",
+        "connect cursor --no-check",
+        "trust --list",
+        "logs",
+    ] {
+        stage.run(looking);
+        assert!(!ran.exists(), "{looking}");
+    }
+    assert_snapshot!(stage.run("complete --shell zsh -- enable c"), @"clock	default");
+    stage.run("ls");
+    assert!(ran.exists());
+}
+
+#[test]
+fn keys_that_cannot_be_stored_stay_in_the_file() {
+    let stage = Stage::new();
+    let long = "k".repeat(3000);
+    let servers = format!(
+        r#"{{"mcpServers": {{"notes": {{"command": "n", "env": {{"API_KEY": "{CANARY}", "OTHER_API_KEY": "{CANARY}-2", "LONG_API_KEY": "{long}"}}}}}}}}"#
+    );
+    stage.write("~/.cursor/mcp.json", &servers);
+    let imported = stage.run("import cursor --store-keys");
+    assert!(
+        imported.contains("warning: toolboxes.notes.mcpServers.notes.env.LONG_API_KEY stays in the file"),
+        "{imported}"
+    );
+    let written = stage.read("~/.config/pegboard/pegboard.yaml");
+    for text in ["API_KEY: ${keyring:notes/API_KEY}", "OTHER_API_KEY: ${keyring:notes/OTHER_API_KEY}", &long]
+    {
+        assert!(written.contains(text), "{written}");
+    }
+}
+
+#[test]
+fn an_import_that_fails_leaves_no_secrets_behind() {
+    let stage = Stage::new();
+    let servers =
+        format!(r#"{{"mcpServers": {{"notes": {{"command": "n", "env": {{"API_KEY": "{CANARY}"}}}}}}}}"#);
+    stage.write("~/.cursor/mcp.json", &servers);
+    let failed = stage.run("import cursor --store-keys --take-over --http");
+    assert!(failed.contains("error[not_running]"), "{failed}");
+    assert!(!stage.path("~/.config/pegboard/pegboard.yaml").exists());
+    assert_snapshot!(stage.run("secret ls"), @"(stderr) no secrets; store one with pegboard secret set NAME");
+}
+
+#[test]
+fn a_secret_may_be_a_url() {
+    let text = "mcpServers:\n  a:\n    url: '${keyring:hook}'\n";
+    let stage = Stage::with("pegboard.yaml", text);
+    set(&stage, "hook", "https://example.com/hooks/0123456789");
+    for looking in [
+        "validate",
+        "validate pegboard.yaml",
+        "export --to codex",
+        "disable a",
+        "import pegboard.yaml --user --trust",
+    ] {
+        let said = stage.run(looking);
+        assert!(!said.contains("error") && !said.contains("invalid"), "{looking}: {said}");
+    }
+    assert!(stage.read("~/.config/pegboard/pegboard.yaml").contains("${keyring:hook}"));
 }
