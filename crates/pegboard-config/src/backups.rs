@@ -10,6 +10,8 @@ use crate::clients::KnownClient;
 use crate::edit::{self, FileChange, WriteError};
 use crate::private_file::{FileLock, LockError, create_private_dir, create_private_file};
 
+mod undo;
+
 /// File that lists all changes.
 const INDEX: &str = "index.json";
 /// Lock file for writers.
@@ -126,6 +128,12 @@ impl OriginalFile {
     pub fn is_as_left(&self) -> bool {
         self.present.as_deref() == Some(self.left.as_str())
     }
+
+    /// Returns the present content of a file that was changed since, with Pegboard's changes undone and all others kept;
+    /// `None` if they cannot be told apart.
+    pub fn undone(&self, path: &Path) -> Option<String> {
+        undo::undo(path, self.text.as_deref(), &self.left, self.present.as_deref()?)
+    }
 }
 
 impl Backups {
@@ -217,6 +225,17 @@ impl Backups {
 
     /// Restores the original content. Changes since are backed up; returns the path of that backup.
     pub fn restore(&mut self, path: &Path, original: &OriginalFile) -> Result<Option<PathBuf>, BackupError> {
+        self.replace(path, original, original.text.as_deref())
+    }
+
+    /// Replaces the content by this one, or removes the file. Changes since are backed up; returns the path of that
+    /// backup.
+    pub fn replace(
+        &mut self,
+        path: &Path,
+        original: &OriginalFile,
+        text: Option<&str>,
+    ) -> Result<Option<PathBuf>, BackupError> {
         let first = original.records.first();
         let aside = match (&original.present, first) {
             (Some(present), Some(first)) if !original.is_as_left() => {
@@ -227,7 +246,7 @@ impl Backups {
             }
             _ => None,
         };
-        match &original.text {
+        match text {
             Some(text) => {
                 edit::write(path, original.present.as_deref(), text)?;
                 set_mode(path, first.and_then(|first| first.mode));

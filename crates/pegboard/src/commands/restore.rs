@@ -23,7 +23,7 @@ pub(crate) struct RestoreArgs {
     /// Restore all files of these clients, or of all clients
     #[arg(long, conflicts_with_all = ["user", "project"])]
     all: bool,
-    /// Restore a file even if it was changed since; its current content is backed up
+    /// Restore the whole file even if it was changed since; its current content is backed up
     #[arg(long)]
     force: bool,
     /// Show the changes without writing them
@@ -89,23 +89,24 @@ impl RestoreArgs {
 
     fn restore(&self, globals: &Globals, backups: &mut Backups, path: &Path) -> Result<(), CliError> {
         let Some(original) = backups.original(path)? else { return Ok(()) };
-        if !original.is_as_left() && !self.force && !self.dry_run {
+        let undone = if original.is_as_left() || self.force { None } else { original.undone(path) };
+        if !original.is_as_left() && !self.force && !self.dry_run && undone.is_none() {
             let failure = CliError::new(
                 ExitReason::Usage,
                 "file_changed",
                 format!("{} has changed since", display_path(path)),
             );
             return Err(failure
-                .detail("the changes would be lost")
+                .detail("what Pegboard wrote there is no longer as it was, so the changes would be lost")
                 .hint("review with --dry-run, then use --force; the current content is backed up"));
         }
         let text = |content: &Option<String>| content.clone().unwrap_or_default();
         let place = display_path(path);
-        let diff = self
-            .dry_run
-            .then(|| edit::diff(Path::new(&place), &text(&original.present), &text(&original.text)));
-        let aside = if self.dry_run { None } else { backups.restore(path, &original)? };
-        print_result(globals, path, &original, &RestoreResult { diff, aside });
+        let wanted = undone.clone().or_else(|| original.text.clone());
+        let diff =
+            self.dry_run.then(|| edit::diff(Path::new(&place), &text(&original.present), &text(&wanted)));
+        let aside = if self.dry_run { None } else { backups.replace(path, &original, wanted.as_deref())? };
+        print_result(globals, path, &original, &RestoreResult { diff, aside, is_partial: undone.is_some() });
         Ok(())
     }
 }
@@ -114,19 +115,25 @@ impl RestoreArgs {
 struct RestoreResult {
     diff: Option<String>,
     aside: Option<PathBuf>,
+    /// Set if later changes of the client are kept.
+    is_partial: bool,
 }
 
 fn print_result(globals: &Globals, path: &Path, original: &OriginalFile, result: &RestoreResult) {
     let document = json!({
         "file": path,
         "restored": result.diff.is_none(),
-        "removed": original.text.is_none(),
+        "removed": original.text.is_none() && !result.is_partial,
+        "keptChanges": result.is_partial,
         "aside": result.aside,
         "diff": result.diff,
     });
     print::document(globals.format_or(OutputFormat::Text), &document, || {
         match (&result.diff, &original.text) {
             (Some(diff), _) => format::diff(diff),
+            (None, _) if result.is_partial => {
+                format!("Took Pegboard out of {}, and kept what has changed there since", display_path(path))
+            }
             (None, Some(_)) => format!("Restored {}", display_path(path)),
             (None, None) => format!("Removed {}, which did not exist before", display_path(path)),
         }

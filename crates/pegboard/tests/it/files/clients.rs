@@ -449,14 +449,27 @@ fn restores_one_of_two(stage: &Stage) {
 }
 
 #[test]
-fn a_file_changed_since_is_restored_only_with_force() {
+fn later_changes_of_a_client_are_kept() {
     let stage = Stage::with("~/.cursor/mcp.json", CURSOR).configured();
     stage.run("connect cursor --no-check --http=http://127.0.0.1:7332/mcp");
     let edited = stage.read("~/.cursor/mcp.json").replace("// mine", "// ours");
     stage.write("~/.cursor/mcp.json", &edited);
     assert_snapshot!(stage.run("restore cursor"), @"
+    Took Pegboard out of ~/.cursor/mcp.json, and kept what has changed there since
+    (stderr) The previous content is in ~/state/pegboard/backups/0001.1.aside
+    ");
+    assert_eq!(stage.read("~/.cursor/mcp.json"), CURSOR.replace("// mine", "// ours"));
+}
+
+#[test]
+fn a_changed_entry_is_restored_only_with_force() {
+    let stage = Stage::with("~/.cursor/mcp.json", CURSOR).configured();
+    stage.run("connect cursor --no-check --http=http://127.0.0.1:7332/mcp");
+    let edited = stage.read("~/.cursor/mcp.json").replace("7332", "7333");
+    stage.write("~/.cursor/mcp.json", &edited);
+    assert_snapshot!(stage.run("restore cursor"), @"
     (stderr) error[file_changed]: ~/.cursor/mcp.json has changed since
-      the changes would be lost
+      what Pegboard wrote there is no longer as it was, so the changes would be lost
       help: review with --dry-run, then use --force; the current content is backed up
     (exit 2)
     ");
@@ -466,9 +479,9 @@ fn a_file_changed_since_is_restored_only_with_force() {
     @@ -1,11 +1,5 @@
      {
        "mcpServers": {
-    -    "a": {"command": "a", "env": {"KEY": "**-*"}}, // ours
+    -    "a": {"command": "a", "env": {"KEY": "**-*"}}, // mine
     -    "pegboard": {
-    -      "url": "http://127.0.0.1:7332/mcp",
+    -      "url": "http://127.0.0.1:7333/mcp",
     -      "headers": {
     -        "Authorization": "****** ****************************************************************"
     -      }
