@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the first day of a user in a clean home: four clients' files with servers from npm and PyPI, import, a cold and a
-# warm `ls`, a broken cache, take-over and restore. `scripts/first-day.sh BINARY` runs another binary than the release.
-# Needs Node 20 with npm, and Python 3.10; installs uv under target/, and the servers in the clean home.
+# warm `ls`, a broken cache, take-over, all four clients at once, and restore. `scripts/first-day.sh BINARY` runs another
+# binary than the release. Needs Node 20 with npm, and Python 3.11; installs uv under target/, and the servers in the clean home.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -26,6 +26,7 @@ export PATH=$uv/bin:$PATH NO_COLOR=1
 unset XDG_CONFIG_HOME XDG_STATE_HOME XDG_CACHE_HOME PEGBOARD_STATE CLAUDE_CONFIG_DIR
 export npm_config_cache=$HOME/.npm npm_config_update_notifier=false npm_config_fund=false UV_CACHE_DIR=$HOME/.cache/uv
 log=$HOME/log
+scripts=$PWD/scripts
 cd "$HOME/project"
 
 # step NAME: begins a step.
@@ -145,6 +146,11 @@ for file in "${files[@]}"; do
     grep -q 'pegboard' "$file" || fail "$file does not use Pegboard"
     ! grep -q 'server-everything\|server-memory@2026.8.31"\]}}}\|mcp-server-time' "$file" || fail "$file has its servers still"
 done
+
+step 'four clients at once: one gateway, one process per server'
+"$scripts/first-day-clients.py" "$pegboard" "${files[@]}" >"$log" 2>&1 || fail 'the clients do not share their servers'
+check 0 stop
+! pgrep -f "$HOME/.npm/_npx" >"$log" || fail 'servers are left'
 
 step 'restore: byte for byte'
 check 0 restore --all
