@@ -100,8 +100,11 @@ enum StatelessOutput {
 
 impl StatelessCall {
     /// Lets a task drive the work, so that a client that stops reading cannot stop the clocks of its call.
-    /// Dropping the call aborts the task.
+    /// Dropping the call aborts the task. Work that has ended needs none.
     fn detached(self) -> Self {
+        if !matches!(self.state, StatelessCallState::Running) {
+            return self;
+        }
         let task = AbortOnDropHandle::new(tokio::spawn(self.work));
         let work = Box::pin(async { task.await.unwrap_or_else(|_| Err(RpcError::handler_panicked())) });
         Self { work, ..self }
@@ -144,5 +147,28 @@ impl StatelessCall {
             StatelessOutput::Response(result) => Message::response(Some(self.id.clone()), result),
         };
         sse::encode(&SseEvent::message(message.encode()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::runtime::Handle;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_call_that_ends_with_its_first_notification_is_not_driven_again() {
+        let (stream, notifications) = NotificationStream::new();
+        let peer = Peer::stream(stream);
+        let work = Box::pin(async move {
+            peer.notify("notifications/message", RawJson::empty_object()).await;
+            Ok(RawJson::empty_object())
+        });
+        let mut call =
+            StatelessCall { id: Id::Number(1), work, notifications, state: StatelessCallState::Running };
+        assert!(matches!(call.next().await, Some(StatelessOutput::Notification(_))));
+        let mut call = call.detached();
+        assert_eq!(Handle::current().metrics().num_alive_tasks(), 0);
+        assert!(matches!(call.next().await, Some(StatelessOutput::Response(Ok(_)))));
     }
 }
