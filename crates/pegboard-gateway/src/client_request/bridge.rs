@@ -325,7 +325,9 @@ impl ClientBridge {
     /// Queues input requests for the next reply.
     async fn queue_input(&self, input: PendingInput) {
         loop {
-            let has_space = self.has_space.notified();
+            let mut has_space = pin!(self.has_space.notified());
+            // Each of several waiting tools is woken for a place of its own.
+            has_space.as_mut().enable();
             {
                 let mut events = self.events.lock();
                 if events.inputs.len() < MAX_PENDING_INPUTS {
