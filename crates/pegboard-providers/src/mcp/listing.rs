@@ -306,6 +306,11 @@ impl LiveListing {
             is_changed = status.record(list, digest, warnings, ttl);
             status.mark_read(list, offering);
             let source = ListOrigin::Primary(live.generation());
+            // Unchanged items are kept once.
+            let items = match raw_items(offering, list) {
+                Some(old) if *old == items => old.clone(),
+                Some(_) | None => items,
+            };
             let merged = status.merge_items(live.client(), source, list, items);
             // What another instance has published since stays.
             let is_outdated = is_changed || merged.has_lost_items;
@@ -362,6 +367,8 @@ impl LiveListing {
             is_changed = status.record(ListKind::Tools, digest, warnings, ttl);
             // Unchanged tools keep their entries, and what was learnt about them; what another instance has published
             // since stays.
+            // Unchanged tools are kept once.
+            let items = if are_same_tools(&items, &offering.tools) { offering.tools.clone() } else { items };
             let merged = status.merge_tools(client, ListOrigin::Primary(live.generation()), items);
             let is_outdated = is_changed || merged.has_lost_items;
             if is_outdated && !are_same_tools(&merged.items, &offering.tools) {
