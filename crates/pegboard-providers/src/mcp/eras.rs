@@ -90,14 +90,8 @@ impl ServerEras {
 
     /// Returns `true` if the server is known to lack the era of which its connection is not, or not to be asked now.
     pub(super) fn lacks_other(&self) -> bool {
-        if !self.lacks_other.load(Ordering::Relaxed) {
-            return false;
-        }
-        let must_retry = self.retry.lock().is_some_and(|retry| retry.at <= Instant::now());
-        if must_retry {
-            self.lacks_other.store(false, Ordering::Relaxed);
-        }
-        !must_retry
+        let is_due = || self.retry.lock().is_some_and(|retry| retry.at <= Instant::now());
+        self.lacks_other.load(Ordering::Relaxed) && !is_due()
     }
 
     /// Returns `true` if clients of an era use this connection, because it has their era or there is no other.
