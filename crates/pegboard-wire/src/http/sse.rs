@@ -97,8 +97,8 @@ pub struct EventTooLarge {
     pub limit: usize,
     /// Requests that the event answers; empty if that is not known yet.
     pub(crate) answered: Vec<AnsweredRequest>,
-    /// The event is certain to be a request or a notification.
-    pub(crate) is_call: bool,
+    /// The event is a notification, as far as it has been read.
+    pub(crate) is_notification: bool,
 }
 
 /// Beginning of a line of data.
@@ -269,8 +269,8 @@ impl SseDecoder {
     }
 
     fn too_large(&self, answered: impl IntoIterator<Item = AnsweredRequest>) -> EventTooLarge {
-        let is_call = self.oversized.as_ref().is_some_and(OversizedMessage::is_call);
-        EventTooLarge { limit: self.max_bytes, answered: answered.into_iter().collect(), is_call }
+        let is_notification = self.oversized.as_ref().is_some_and(OversizedMessage::is_notification);
+        EventTooLarge { limit: self.max_bytes, answered: answered.into_iter().collect(), is_notification }
     }
 }
 

@@ -44,9 +44,10 @@ impl OversizedMessage {
         Some(AnsweredRequest::Known(id))
     }
 
-    /// Returns `true` if the message is certain to be a request or a notification.
-    pub(crate) fn is_call(&self) -> bool {
-        !self.scanner.is_batch && self.scanner.finished.first().unwrap_or(&self.scanner.current).is_call
+    /// Returns `true` if the message is a notification, as far as it has been read.
+    pub(crate) fn is_notification(&self) -> bool {
+        let message = self.scanner.finished.first().unwrap_or(&self.scanner.current);
+        !self.scanner.is_batch && message.is_call && message.id.is_none()
     }
 
     /// Returns the requests that the message answers, unless that was certain before its end.

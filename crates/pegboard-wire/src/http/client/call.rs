@@ -182,7 +182,7 @@ impl HttpCall {
                         return Ok(StreamEnd::Answered(response));
                     }
                 }
-                Err(SseStreamError::TooLarge(problem)) if problem.is_call => {
+                Err(SseStreamError::TooLarge(problem)) if problem.is_notification => {
                     tracing::debug!(%problem, "Skipping an oversized event.");
                 }
                 Err(SseStreamError::TooLarge(problem)) => return Err(TransportError::protocol(problem)),

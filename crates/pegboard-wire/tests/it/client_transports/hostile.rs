@@ -166,6 +166,15 @@ async fn an_oversized_notification_does_not_fail_the_request() {
             with_timeout(send_request(&connection, "tools/call", json!({})).await.response()).await;
         assert_eq!(response.unwrap().as_str(), "\"small\"");
     }
+    // A request that cannot be answered fails the call, which would wait for it.
+    let server = serve(|_| async {
+        let params = json!({"messages": ["x".repeat(20_000)]});
+        let request =
+            json!({"id": 1, "jsonrpc": "2.0", "method": "sampling/createMessage", "params": params});
+        open_ended_stream(vec![event(&request)], ())
+    })
+    .await;
+    check_small(&server.url, "protocol violation: the response exceeds 10000 bytes").await;
 }
 
 #[tokio::test]
