@@ -6,11 +6,12 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::Request;
 use axum::handler::Handler;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use axum::http::{HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, any_service};
 use hmac_sha256::Hash as Sha256;
 use pegboard_core::secret::Secret;
+use pegboard_wire::http::received_headers::NamedHeaders;
 use pegboard_wire::http::server::{
     DirectRoutes, HttpApplication, HttpRejection, HttpServerEndpoint, HttpServerOptions, ServedConnection,
     check_host_and_origin,
@@ -140,7 +141,7 @@ impl DirectRoutes for AccessRoutes {
     fn find(
         &self,
         uri: &Uri,
-        headers: &HeaderMap,
+        headers: &dyn NamedHeaders,
         connection: &ServedConnection,
     ) -> Option<HttpServerEndpoint> {
         // The endpoint checks the host and the origin.
@@ -151,7 +152,7 @@ impl DirectRoutes for AccessRoutes {
 impl AccessRoutes {
     /// Returns the route of the client that sent a request. The system is asked for its user only if it has no valid
     /// token, and once per connection.
-    fn route(&self, headers: &HeaderMap, connection: &ServedConnection) -> Option<&AccessRoute> {
+    fn route(&self, headers: &dyn NamedHeaders, connection: &ServedConnection) -> Option<&AccessRoute> {
         let known = self.same_user.as_ref().filter(|_| connection.is_known_same_user());
         known
             .or(self.everyone.as_ref())
@@ -159,7 +160,7 @@ impl AccessRoutes {
             .or_else(|| self.same_user.as_ref().filter(|_| connection.is_same_user()))
     }
 
-    fn route_of_token(&self, headers: &HeaderMap) -> Option<&AccessRoute> {
+    fn route_of_token(&self, headers: &dyn NamedHeaders) -> Option<&AccessRoute> {
         let shown = shown_digest(headers)?;
         self.by_token.iter().find(|(expected, _)| *expected == shown).map(|(_, route)| route)
     }
@@ -202,11 +203,10 @@ fn unauthorized(mut response: Response) -> Response {
 
 /// Returns the digest of the token that a request carries. Digests are compared, so timing reveals nothing
 /// about the token.
-fn shown_digest(headers: &HeaderMap) -> Option<[u8; 32]> {
-    let mut values = headers.get_all(header::AUTHORIZATION).iter();
-    let (Some(only), None) = (values.next(), values.next()) else { return None };
+fn shown_digest(headers: &dyn NamedHeaders) -> Option<[u8; 32]> {
+    let only = headers.only(&header::AUTHORIZATION).ok().flatten()?;
     // Compare bytes: a token may contain non-ASCII characters.
-    let (scheme, token) = only.as_bytes().split_at_checked(SCHEME.len())?;
+    let (scheme, token) = only.split_at_checked(SCHEME.len())?;
     scheme.eq_ignore_ascii_case(SCHEME).then(|| digest(token.trim_ascii()))
 }
 
@@ -217,6 +217,7 @@ fn digest(token: impl AsRef<[u8]>) -> [u8; 32] {
 #[cfg(test)]
 mod tests {
     use axum::body::{Body, to_bytes};
+    use axum::http::HeaderMap;
 
     use super::*;
 

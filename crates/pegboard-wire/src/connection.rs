@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use foldhash::HashMap;
 use futures_util::future::BoxFuture;
-use http::HeaderMap;
 use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
 use crate::era::LogLevel;
+use crate::http::received_headers::ReceivedHeaders;
 #[cfg(feature = "http-server")]
 use crate::http::server::streams::SessionStreams;
 use crate::message::{Id, Message, Notification, Request, RpcError};
@@ -56,7 +56,7 @@ pub struct InboundRequest {
     /// The local request it belongs to, if the transport can tell.
     pub related_request: Option<Id>,
     /// HTTP headers of the request; empty for transports without headers.
-    pub headers: HeaderMap,
+    pub headers: ReceivedHeaders,
     /// The connection to the peer. A weak handle: it does not keep the connection alive.
     pub connection: WeakConnection,
 }
@@ -201,7 +201,7 @@ impl Connection {
     }
 
     /// Handles a message of the peer. Requests run in tasks of their own.
-    pub(crate) async fn receive(&self, message: Message, headers: HeaderMap) {
+    pub(crate) async fn receive(&self, message: Message, headers: ReceivedHeaders) {
         self.0.receive(message, None, headers).await;
     }
 
@@ -211,7 +211,7 @@ impl Connection {
     }
 
     /// Begins a request of the peer, which the caller drives.
-    pub(crate) fn begin(&self, request: Request, headers: HeaderMap) -> Result<InboundCall, RpcError> {
+    pub(crate) fn begin(&self, request: Request, headers: ReceivedHeaders) -> Result<InboundCall, RpcError> {
         self.0.begin(request, headers)
     }
 

@@ -9,6 +9,7 @@ pub mod headers;
 pub mod legacy_client;
 #[cfg(feature = "http-server")]
 pub mod legacy_server;
+pub mod received_headers;
 pub(crate) mod resend;
 #[cfg(feature = "http-server")]
 pub mod server;

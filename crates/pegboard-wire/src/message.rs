@@ -1,7 +1,7 @@
 //! JSON-RPC messages: the envelope is parsed, the payload stays raw.
 
 mod decode;
-mod encode;
+pub(crate) mod encode;
 mod error;
 mod id;
 pub(crate) mod outgoing;

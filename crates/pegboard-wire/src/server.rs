@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt, ready};
-use http::HeaderMap;
 use tokio::sync::broadcast;
 
 use crate::connection::{Connection, ConnectionLimits, ConnectionRole};
 use crate::era::{Era, LogLevel, Revision, meta};
 use crate::http::headers::HeaderParameter;
+use crate::http::received_headers::ReceivedHeaders;
 #[cfg(feature = "http-server")]
 use crate::http::server::streams::SessionStreams;
 use crate::message::{Notification, RpcError};
@@ -130,7 +130,7 @@ pub struct ServerRequest {
     /// The state sent with an earlier [`ServiceReply::InputRequired`].
     pub state: Option<Bytes>,
     /// HTTP headers of the request; empty for transports without headers.
-    pub headers: Arc<HeaderMap>,
+    pub headers: ReceivedHeaders,
     /// The client, for notifications and requests while this request is in progress.
     pub peer: Peer,
 }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::{Path, Request};
 use axum::handler::Handler;
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, any_service};
 use foldhash::HashMap;
 use parking_lot::Mutex;
+use pegboard_wire::http::received_headers::NamedHeaders;
 use pegboard_wire::http::server::{
     DirectRoutes, HttpApplication, HttpServerEndpoint, HttpServerOptions, ServedConnection,
     check_host_and_origin,
@@ -83,7 +84,7 @@ impl DirectRoutes for ProfileRoutes {
     fn find(
         &self,
         uri: &Uri,
-        _headers: &HeaderMap,
+        _headers: &dyn NamedHeaders,
         _connection: &ServedConnection,
     ) -> Option<HttpServerEndpoint> {
         match uri.path().strip_prefix("/mcp")? {

@@ -1,10 +1,10 @@
 //! Requests with input rounds: the client answers the server's input requests and retries.
 
-use ::http::HeaderMap;
 use futures_util::future::join_all;
 
 use super::{McpClient, RequestOptions};
 use crate::connection::InboundRequest;
+use crate::http::received_headers::ReceivedHeaders;
 use crate::message::{Id, Request};
 use crate::pending_request::RequestError;
 use crate::transport::TransportError;
@@ -72,7 +72,7 @@ async fn answer_input_request(
     let inbound = InboundRequest {
         request,
         related_request: Some(related_request.clone()),
-        headers: HeaderMap::new(),
+        headers: ReceivedHeaders::default(),
         connection,
     };
     client.handler.request(inbound).await.ok()

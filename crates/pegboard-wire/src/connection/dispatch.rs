@@ -3,12 +3,12 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use http::HeaderMap;
 use tokio::sync::mpsc;
 use tokio::time;
 
 use super::inbound::InboundEntry;
 use super::{CANCELLED_METHOD, ConnectionRole, ConnectionShared, HandlerRef, InboundHandler, increment};
+use crate::http::received_headers::ReceivedHeaders;
 use crate::message::{Id, Message, Notification, RpcError, code};
 use crate::transport::{CLOSE_TIMEOUT, IncomingEvent, OutgoingMessage, TransportError, TransportEvent};
 
@@ -32,7 +32,7 @@ pub(super) async fn dispatch(
                 strong.handle_notification(notification, event.related_request, &*handler);
             }
             TransportEvent::Message(Message::Request(request)) => {
-                let from = (event.related_request, event.headers);
+                let from = (event.related_request, event.headers.into());
                 let rejection = strong.serve(request, from, &handler);
                 drop(strong);
                 if let Some(rejection) = rejection {
@@ -79,7 +79,7 @@ impl ConnectionShared {
         self: &Arc<Self>,
         message: Message,
         related_request: Option<Id>,
-        headers: HeaderMap,
+        headers: ReceivedHeaders,
     ) {
         let Some(HandlerRef(handler)) = &self.handler else { return };
         if let Some(trace) = &self.trace {

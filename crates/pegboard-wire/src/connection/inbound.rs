@@ -9,11 +9,11 @@ use std::task::{Context, Poll};
 
 use futures_util::FutureExt;
 use futures_util::future::{self, BoxFuture};
-use http::HeaderMap;
 use tokio::sync::Notify;
 use tokio::task::{self, AbortHandle};
 
 use super::{ConnectionShared, HandlerRef, InboundHandler, InboundRequest, WeakConnection};
+use crate::http::received_headers::ReceivedHeaders;
 use crate::message::{Id, Message, Request, RpcError, code};
 use crate::transport::OutgoingMessage;
 use pegboard_json::RawJson;
@@ -28,7 +28,7 @@ impl ConnectionShared {
     pub(super) fn begin(
         self: &Arc<Self>,
         request: Request,
-        headers: HeaderMap,
+        headers: ReceivedHeaders,
     ) -> Result<InboundCall, RpcError> {
         let Some(HandlerRef(handler)) = &self.handler else { return Err(RpcError::handler_panicked()) };
         let id = request.id.clone();
@@ -48,7 +48,7 @@ impl ConnectionShared {
     pub(super) fn serve(
         self: &Arc<Self>,
         request: Request,
-        (related_request, headers): (Option<Id>, HeaderMap),
+        (related_request, headers): (Option<Id>, ReceivedHeaders),
         handler: &Arc<dyn InboundHandler>,
     ) -> Option<OutgoingMessage> {
         let id = request.id.clone();

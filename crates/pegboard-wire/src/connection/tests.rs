@@ -6,6 +6,7 @@ use tokio::time;
 
 use super::inbound::CROWD;
 use super::*;
+use crate::http::received_headers::ReceivedHeaders;
 use crate::http::server::EventMemory;
 use crate::transport::{CLOSE_TIMEOUT, IncomingEvent, TransportEvent, channels};
 
@@ -165,7 +166,7 @@ async fn a_request_waits_only_for_the_first_ones_of_a_crowded_session() {
                 )
             })
             .clone();
-        let call = connection.begin(Request::new(Id::Number(id), "ping", None), HeaderMap::new());
+        let call = connection.begin(Request::new(Id::Number(id), "ping", None), ReceivedHeaders::default());
         tokio::spawn(call.expect("it begins"));
     });
     assert_eq!(n_before.await, CROWD);
@@ -183,7 +184,7 @@ async fn a_request_waits_only_for_the_first_ones_of_a_crowded_connection() {
         let (connection, _port) = connections.entry(name.to_owned()).or_insert_with(|| open(&handler));
         let handler: Arc<dyn InboundHandler> = handler;
         let request = Request::new(Id::Number(id), "ping", None);
-        assert!(connection.0.serve(request, (None, HeaderMap::new()), &handler).is_none());
+        assert!(connection.0.serve(request, (None, ReceivedHeaders::default()), &handler).is_none());
     });
     assert_eq!(n_before.await, CROWD);
 }
@@ -195,7 +196,7 @@ fn a_refusal_does_nothing_for_the_request() {
     let limits = ConnectionLimits { max_inbound: 3, ..ConnectionLimits::default() };
     let streams = Arc::new(SessionStreams::new(EventMemory::default()));
     let connection = Connection::open_session(streams, handler, limits);
-    let begin = |id| connection.begin(Request::new(Id::Number(id), "ping", None), HeaderMap::new());
+    let begin = |id| connection.begin(Request::new(Id::Number(id), "ping", None), ReceivedHeaders::default());
     let admitted: Vec<_> = (0..3).map(|id| begin(id).expect("it is admitted")).collect();
     for id in 3..1_000 {
         assert_eq!(begin(id).err().expect("it is refused").message, "Too many requests in flight");

@@ -9,6 +9,7 @@ use memchr::memmem;
 use serde_json::Value;
 
 use crate::era::Revision;
+use crate::http::received_headers::NamedHeaders;
 use crate::message::{Request, RpcError, code};
 use pegboard_json::RawJson;
 
@@ -130,7 +131,7 @@ fn method_value(method: &str) -> HeaderValue {
 /// Rejects a stateless request with headers that contradict its body, which claims this revision. `parameters`
 /// returns the mirrored arguments of a tool.
 pub(crate) fn check(
-    headers: &HeaderMap,
+    headers: &impl NamedHeaders,
     request: &Request,
     revision: &str,
     parameters: impl FnOnce(&str) -> Vec<HeaderParameter>,
@@ -168,15 +169,14 @@ pub(crate) fn check(
 }
 
 fn expect(
-    headers: &HeaderMap,
+    headers: &impl NamedHeaders,
     name: &HeaderName,
     expected: Option<&str>,
     kind: ArgumentKind,
 ) -> Result<(), RpcError> {
     let mismatch =
         |problem: String| RpcError::new(code::HEADER_MISMATCH, format!("Header mismatch: {problem}"));
-    let mut values = headers.get_all(name).iter();
-    let (found, None) = (values.next(), values.next()) else {
+    let Ok(found) = headers.only(name) else {
         return Err(mismatch(format!("{name} occurs more than once")));
     };
     match (found, expected) {
@@ -259,8 +259,8 @@ pub fn encode_value(value: &str) -> HeaderValue {
 }
 
 /// Decodes a header value; `None` if it is invalid.
-fn decode_value(value: &HeaderValue) -> Option<Cow<'_, str>> {
-    let text = value.to_str().ok()?;
+fn decode_value(value: &[u8]) -> Option<Cow<'_, str>> {
+    let text = std::str::from_utf8(value).ok().filter(|text| text.is_ascii())?;
     let inner = text.strip_prefix(SENTINEL_START).and_then(|rest| rest.strip_suffix(SENTINEL_END));
     match inner {
         None => Some(Cow::Borrowed(text)),

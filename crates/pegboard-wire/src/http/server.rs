@@ -18,12 +18,14 @@ use tokio::time;
 use crate::era::{Era, Revision};
 use crate::http::body::{BodyBuffer, BodyTooLarge};
 use crate::http::headers;
+use crate::http::received_headers::{NamedHeaders, ReceivedHeaders};
 use crate::message::{Frame, Id, InvalidMessage, Message, Request, RpcError, code};
 use crate::server::{MemoryReservation, ResponseMemory, ServiceServer};
 
 mod channel;
 mod event_memory;
 mod host_check;
+mod http1;
 mod listener;
 mod reply;
 mod served_connection;
@@ -145,6 +147,23 @@ impl HttpServerEndpoint {
         }
         reply
     }
+
+    /// Handles a POST of which the small body has been read.
+    async fn handle_message(&self, uri: Uri, headers: ReceivedHeaders, body: Bytes) -> HttpReply {
+        let endpoint = &*self.0;
+        let origin = match host_check::check(&headers, &uri, &endpoint.options) {
+            Ok(_) if !host_check::is_json(&headers) => return NOT_JSON.into(),
+            Ok(_) if body.len() > endpoint.options.max_body => return TOO_LARGE.into(),
+            Ok(origin) => origin,
+            Err(rejection) => return rejection.into(),
+        };
+        drop(uri);
+        let mut reply = endpoint.answer(headers, body).await;
+        if let Some(origin) = origin {
+            origin.add_to(reply.headers_mut());
+        }
+        reply
+    }
 }
 
 impl EndpointState {
@@ -154,10 +173,14 @@ impl EndpointState {
     }
 
     async fn post(&self, headers: HeaderMap, body: impl http_body::Body<Data = Bytes> + Unpin) -> HttpReply {
-        let body = match read_json(&headers, body, &self.options).await {
-            Ok(body) => body,
-            Err(rejection) => return rejection.into(),
-        };
+        match read_json(&headers, body, &self.options).await {
+            Ok(body) => self.answer(headers.into(), body).await,
+            Err(rejection) => rejection.into(),
+        }
+    }
+
+    /// Answers a POST with this body.
+    async fn answer(&self, headers: ReceivedHeaders, body: Bytes) -> HttpReply {
         let frame = match Message::decode(body, self.options.max_depth) {
             Ok(frame) => frame,
             Err(InvalidMessage { id, error, .. }) => {
@@ -187,20 +210,22 @@ impl EndpointState {
 }
 
 /// Returns the era that a request claims: by its body, or by its version header if that is all there is.
-fn claimed_era(headers: &HeaderMap, request: &Request) -> Era {
+fn claimed_era(headers: &ReceivedHeaders, request: &Request) -> Era {
     let names_stateless = || {
-        let named = headers.get(headers::PROTOCOL_VERSION).and_then(|version| version.to_str().ok());
+        let named = headers.first(&headers::PROTOCOL_VERSION);
+        let named = named.and_then(|version| std::str::from_utf8(version).ok());
         named.and_then(|version| version.parse::<Revision>().ok()).is_some_and(Revision::is_stateless)
     };
-    let is_named_alone =
-        &*request.method != "initialize" && !headers.contains_key(headers::SESSION_ID) && names_stateless();
+    let is_named_alone = &*request.method != "initialize"
+        && headers.first(&headers::SESSION_ID).is_none()
+        && names_stateless();
     if is_named_alone { Era::Stateless } else { Era::claimed(request.params.as_ref()) }
 }
 
 /// Rejects a request with a disallowed host or origin, and returns the origin if it is another one that is allowed.
 /// Other routes served beside an endpoint use the same check.
 pub fn check_host_and_origin(
-    headers: &HeaderMap,
+    headers: &impl NamedHeaders,
     uri: &Uri,
     options: &HttpServerOptions,
 ) -> Result<Option<AllowedOrigin>, HttpRejection> {
@@ -209,7 +234,7 @@ pub fn check_host_and_origin(
 
 /// Reads a JSON body within the limits of its size and of the memory for requests.
 pub async fn read_json<B>(
-    headers: &HeaderMap,
+    headers: &impl NamedHeaders,
     body: B,
     options: &HttpServerOptions,
 ) -> Result<Bytes, HttpRejection>
@@ -217,7 +242,7 @@ where
     B: http_body::Body<Data = Bytes> + Unpin,
 {
     if !host_check::is_json(headers) {
-        return Err(HttpRejection(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body must be application/json"));
+        return Err(NOT_JSON);
     }
     let mut reading = pin!(read(body, options));
     // Nearly always the body has arrived with the head, and no timer is needed.
@@ -227,6 +252,11 @@ where
     let reading = time::timeout(BODY_TIMEOUT, reading).await;
     reading.unwrap_or(Err(HttpRejection(StatusCode::REQUEST_TIMEOUT, "timed out reading the body")))
 }
+
+const NOT_JSON: HttpRejection =
+    HttpRejection(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body must be application/json");
+
+const TOO_LARGE: HttpRejection = HttpRejection(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large");
 
 /// Reads a body. A large one is counted until the message is dropped.
 async fn read<B>(mut body: B, options: &HttpServerOptions) -> Result<Bytes, HttpRejection>
@@ -247,8 +277,7 @@ where
             reservation.grow(n_uncounted).map_err(full)?;
             n_uncounted = 0;
         }
-        let too_large = |BodyTooLarge| HttpRejection(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large");
-        buffer.push(chunk).map_err(too_large)?;
+        buffer.push(chunk).map_err(|BodyTooLarge| TOO_LARGE)?;
     }
     let body = buffer.finish();
     Ok(match reservation {

@@ -4,7 +4,7 @@ use super::{Id, Message, Request, RpcError};
 use pegboard_json::RawJson;
 
 /// A destination of encoded bytes.
-pub(super) trait ByteSink {
+pub(crate) trait ByteSink {
     /// Appends bytes.
     fn put(&mut self, text: &[u8]);
 }
@@ -156,7 +156,8 @@ fn call(method: &str, params: Option<&RawJson>, sink: &mut impl ByteSink) {
     }
 }
 
-pub(super) fn number(number: i64, sink: &mut impl ByteSink) {
+/// Encodes a number.
+pub(crate) fn number(number: i64, sink: &mut impl ByteSink) {
     if number < 0 {
         sink.put(b"-");
     }

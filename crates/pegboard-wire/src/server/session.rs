@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use http::HeaderMap;
 use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::error::RecvError;
@@ -19,6 +18,7 @@ use super::{
 };
 use crate::connection::{Connection, InboundHandler, InboundRequest, WeakConnection};
 use crate::era::{Era, LogLevel, Revision};
+use crate::http::received_headers::ReceivedHeaders;
 #[cfg(feature = "http-server")]
 use crate::http::server::streams::SessionStreams;
 use crate::message::{Id, Notification, Request, RpcError, code};
@@ -187,7 +187,7 @@ impl ServerSession {
     fn call(
         &self,
         request: Request,
-        headers: HeaderMap,
+        headers: ReceivedHeaders,
         connection: WeakConnection,
     ) -> BoxFuture<'static, Result<RawJson, RpcError>> {
         let (client, log_level) = {
@@ -207,7 +207,7 @@ impl ServerSession {
         let peer = Peer::session(connection, request.id).with_progress(received.progress_token, log_level);
         let forwarded_meta = received.forwarded;
         let guard = Arc::clone(&self.guard);
-        let (method, headers) = (request.method, Arc::new(headers));
+        let method = request.method;
         async move {
             let (mut input_responses, mut state) = (None, None);
             for _ in 0..crate::MAX_INPUT_ROUNDS {
@@ -220,7 +220,7 @@ impl ServerSession {
                     forwarded_meta: forwarded_meta.clone(),
                     input_responses: input_responses.take(),
                     state: state.take(),
-                    headers: Arc::clone(&headers),
+                    headers: headers.clone(),
                     peer: peer.clone(),
                 };
                 match guard.service.call(request).await? {

@@ -6,7 +6,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use hmac_sha256::Hash as Sha256;
-use http::HeaderMap;
 use serde::Serialize;
 
 use super::input_requests::check_capabilities;
@@ -15,6 +14,7 @@ use super::{
     ClientDescription, ForwardedMeta, Peer, ServerRequest, ServiceReply, ServiceServer, subscription,
 };
 use crate::era::{self, LogLevel, Revision, meta};
+use crate::http::received_headers::ReceivedHeaders;
 use crate::message::{Request, RpcError, code};
 use pegboard_json::RawJson;
 
@@ -40,7 +40,7 @@ pub(crate) async fn call(
     server: ServiceServer,
     request: Request,
     mut request_meta: RequestMeta,
-    headers: HeaderMap,
+    headers: ReceivedHeaders,
     peer: Peer,
 ) -> Result<RawJson, RpcError> {
     let params = request.params.clone().unwrap_or_else(RawJson::empty_object);
@@ -77,7 +77,7 @@ pub(crate) async fn call(
                 input_responses: input_responses.filter(RawJson::is_object),
                 state,
                 params: params.clone(),
-                headers: Arc::new(headers),
+                headers,
                 peer,
             };
             let result = match server.service.call(server_request).await? {

@@ -210,6 +210,7 @@ impl pegboard_wire::server::McpService for EchoHeader {
     > {
         let user = request
             .headers
+            .as_map()
             .get("x-user")
             .and_then(|user| user.to_str().ok())
             .unwrap_or("anonymous")

@@ -16,6 +16,7 @@ use crate::http::client::response::HttpResponse;
 use crate::http::client::send_order::SendTurn;
 use crate::http::client::session::without_mirrored_headers;
 use crate::http::headers::{MirroredHeaders, SESSION_ID};
+use crate::http::received_headers::ReceivedHeaders;
 use crate::http::resend::ResendSafety;
 use crate::message::outgoing::EncodedRequest;
 use crate::message::{Frame, Id, Message, Response};
@@ -283,7 +284,8 @@ impl HttpCall {
                 }
                 Ok(message) => {
                     let related_request = Some(self.id.clone());
-                    Box::pin(self.connection.receive(message, related_request, HeaderMap::new())).await;
+                    Box::pin(self.connection.receive(message, related_request, ReceivedHeaders::default()))
+                        .await;
                 }
                 Err(problem) if answer.is_some() || problem.id.as_ref().is_some_and(|id| *id != self.id) => {
                     tracing::debug!(%problem, "Skipping a malformed message.");

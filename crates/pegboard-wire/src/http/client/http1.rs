@@ -7,7 +7,7 @@ mod body;
 mod head;
 
 use std::future::poll_fn;
-use std::io::{self, IoSlice, Write};
+use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -18,6 +18,7 @@ use tokio::net::TcpStream;
 use tokio_util::io::poll_read_buf;
 
 use crate::http::client::request_headers::RequestHeaders;
+use crate::message::encode;
 
 pub(super) use body::BodyReader;
 pub(super) use head::ResponseHead;
@@ -211,8 +212,9 @@ impl Http1Connection {
 }
 
 fn put_content_length(length: usize, head: &mut Vec<u8>) {
-    // Writing to a vector does not fail.
-    let _ = write!(head, "content-length: {length}\r\n");
+    head.put_slice(b"content-length: ");
+    encode::number(i64::try_from(length).unwrap_or(i64::MAX), head);
+    head.put_slice(b"\r\n");
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderValue, StatusCode};
 use tokio::task::coop;
 use tokio::time;
 use tokio_util::sync::DropGuard;
@@ -11,6 +11,7 @@ use tokio_util::sync::DropGuard;
 use crate::connection::ConnectionShared;
 use crate::http::client::HttpTransport;
 use crate::http::client::endpoint::{self, ResponseBodyKind, SseStream, SseStreamError};
+use crate::http::received_headers::ReceivedHeaders;
 use crate::http::sse::SseEvent;
 use crate::transport::TransportError;
 
@@ -157,7 +158,7 @@ async fn deliver_messages(server: &HttpTransport, connection: &Weak<ConnectionSh
         // The stream does not keep the connection alive; without it, there is no receiver.
         let Some(connection) = connection.upgrade() else { return };
         match message {
-            Ok(message) => connection.receive(message, None, HeaderMap::new()).await,
+            Ok(message) => connection.receive(message, None, ReceivedHeaders::default()).await,
             Err(problem) => tracing::debug!(%problem, "Skipping a malformed event."),
         }
     }

@@ -4,6 +4,7 @@ use http::header::HeaderName;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 
 use super::{HttpRejection, HttpReply, HttpServerOptions, ReplyBody};
+use crate::http::received_headers::NamedHeaders;
 
 /// Relation between a page and the address that it requests, as the browser states it.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -44,29 +45,26 @@ impl AllowedOrigin {
 
 /// Rejects a request with a disallowed host or origin. Returns the origin if it is another one that is allowed.
 pub(super) fn check(
-    headers: &HeaderMap,
+    headers: &impl NamedHeaders,
     uri: &Uri,
     options: &HttpServerOptions,
 ) -> Result<Option<AllowedOrigin>, HttpRejection> {
     let host = host(headers, uri, options)?;
-    let mut origins = headers.get_all(header::ORIGIN).iter();
-    let origin = match (origins.next(), origins.next()) {
-        (None, _) => None,
-        (Some(only), None) => Some(only),
-        (Some(_), Some(_)) => return Err(FOREIGN_ORIGIN),
-    };
+    let Ok(origin) = headers.only(&header::ORIGIN) else { return Err(FOREIGN_ORIGIN) };
     if let Some(origin) = origin {
-        let text = origin.to_str().unwrap_or_default();
+        let text = std::str::from_utf8(origin).unwrap_or_default();
         // A page that is allowed by name may come from any site.
-        if options.allowed_origins.iter().any(|allowed| allowed == text) {
-            return Ok(Some(AllowedOrigin(origin.clone())));
+        if options.allowed_origins.iter().any(|allowed| allowed == text)
+            && let Ok(origin) = HeaderValue::from_bytes(origin)
+        {
+            return Ok(Some(AllowedOrigin(origin)));
         }
         if !is_own_origin(text, host, options) {
             return Err(FOREIGN_ORIGIN);
         }
     }
     // Images, scripts and links have no origin. Ports do not matter to `same-site`.
-    match headers.get(SEC_FETCH_SITE).map(HeaderValue::as_bytes) {
+    match headers.first(&SEC_FETCH_SITE) {
         None | Some(b"same-origin" | b"none") => Ok(None),
         Some(_) => Err(HttpRejection(StatusCode::FORBIDDEN, "requests of other sites are not allowed")),
     }
@@ -76,16 +74,12 @@ const FOREIGN_ORIGIN: HttpRejection = HttpRejection(StatusCode::FORBIDDEN, "this
 
 /// Returns the host of a request: that of its only `Host` header, or of its target in HTTP/2.
 fn host<'r>(
-    headers: &'r HeaderMap,
+    headers: &'r impl NamedHeaders,
     uri: &'r Uri,
     options: &HttpServerOptions,
 ) -> Result<&'r str, HttpRejection> {
-    let mut hosts = headers.get_all(header::HOST).iter();
-    let header = match (hosts.next(), hosts.next()) {
-        (None, _) => None,
-        (Some(only), None) => Some(only.to_str().unwrap_or_default()),
-        (Some(_), Some(_)) => return Err(NOT_ONE_HOST),
-    };
+    let header = headers.only(&header::HOST).map_err(|_repeated| NOT_ONE_HOST)?;
+    let header = header.map(|host| std::str::from_utf8(host).unwrap_or_default());
     let target = uri.authority().map(http::uri::Authority::as_str);
     let host = header.or(target).filter(|host| !host.is_empty()).ok_or(NOT_ONE_HOST)?;
     if [header, target].into_iter().flatten().all(|host| is_allowed_host(host, options)) {
@@ -136,10 +130,10 @@ fn split_port(host: &str) -> (&str, Option<&str>) {
 
 /// Returns `true` if the body is declared as JSON. Browsers cannot do that across origins without a preflight
 /// request.
-pub(super) fn is_json(headers: &HeaderMap) -> bool {
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    let essence = kind.split(';').next().unwrap_or_default().trim();
-    essence.eq_ignore_ascii_case("application/json")
+pub(super) fn is_json(headers: &impl NamedHeaders) -> bool {
+    let kind = headers.first(&header::CONTENT_TYPE).unwrap_or_default();
+    let essence = kind.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+    essence.eq_ignore_ascii_case(b"application/json")
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use http::{HeaderMap, Method, Request, Uri};
+use bytes::Bytes;
+use http::{Method, Request, Uri};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -16,8 +17,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket};
 use tower::ServiceExt;
 
+use super::http1::{self, ReadAhead};
 use super::{HttpReply, HttpServerEndpoint, ReplyBody, ServedConnection, ServerThreads};
 use crate::descriptors::AcceptErrors;
+use crate::http::received_headers::NamedHeaders;
 
 /// Maximum number of connections that wait to be accepted. The system may have a lower limit. Beyond it, clients try
 /// again only after a second.
@@ -29,7 +32,7 @@ pub trait DirectRoutes: Send + Sync + 'static {
     fn find(
         &self,
         uri: &Uri,
-        headers: &HeaderMap,
+        headers: &dyn NamedHeaders,
         connection: &ServedConnection,
     ) -> Option<HttpServerEndpoint>;
 }
@@ -44,6 +47,20 @@ pub struct HttpApplication {
 impl From<Router> for HttpApplication {
     fn from(router: Router) -> Self {
         Self { direct: None, router }
+    }
+}
+
+impl From<HttpServerEndpoint> for HttpApplication {
+    /// Serves an endpoint at every path.
+    fn from(endpoint: HttpServerEndpoint) -> Self {
+        let router = endpoint.router();
+        Self { direct: Some(Arc::new(endpoint)), router }
+    }
+}
+
+impl DirectRoutes for HttpServerEndpoint {
+    fn find(&self, _: &Uri, _: &dyn NamedHeaders, _: &ServedConnection) -> Option<HttpServerEndpoint> {
+        Some(self.clone())
     }
 }
 
@@ -79,6 +96,22 @@ impl HttpApplication {
     }
 
     async fn serve_client<S>(self: &Arc<Self>, stream: S, connection: ServedConnection)
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let stream = match &self.direct {
+            Some(direct) => match http1::serve(stream, &**direct, &connection).await {
+                Ok(Some(other)) => other,
+                Ok(None) => return,
+                Err(error) => return tracing::debug!(%error, "A connection broke."),
+            },
+            None => ReadAhead::new(Bytes::new(), stream),
+        };
+        // Boxed, so that the task of a connection to an endpoint stays small.
+        Box::pin(self.serve_with_hyper(stream, connection)).await;
+    }
+
+    async fn serve_with_hyper<S>(self: &Arc<Self>, stream: S, connection: ServedConnection)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {

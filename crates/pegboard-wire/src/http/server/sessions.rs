@@ -10,7 +10,7 @@ use axum::body::Body;
 use bytes::Bytes;
 use foldhash::HashMap;
 use futures_util::stream;
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderValue, StatusCode, header};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
@@ -22,6 +22,7 @@ use super::{HttpRejection, HttpServerOptions, error_response, events, json, plai
 use crate::connection::{Connection, InboundCall, cancelled_id};
 use crate::era::Revision;
 use crate::http::headers;
+use crate::http::received_headers::{NamedHeaders, ReceivedHeaders};
 use crate::http::sse::KEEP_ALIVE;
 use crate::message::{Id, Message, Request, RpcError, code};
 use crate::server::session::ServerSession;
@@ -56,7 +57,7 @@ impl Sessions {
         Self { server, options, table: Arc::default(), keeper: SessionKeeper::default() }
     }
 
-    pub(super) async fn post(&self, headers: HeaderMap, message: Message) -> HttpReply {
+    pub(super) async fn post(&self, headers: ReceivedHeaders, message: Message) -> HttpReply {
         if let Err(rejection) = check_version(&headers) {
             return rejection.into();
         }
@@ -85,7 +86,7 @@ impl Sessions {
     }
 
     /// Handles a batch, as in revision 2025-03-26.
-    pub(super) async fn post_batch(&self, headers: HeaderMap, messages: Vec<Message>) -> HttpReply {
+    pub(super) async fn post_batch(&self, headers: ReceivedHeaders, messages: Vec<Message>) -> HttpReply {
         let is_initialize = |message: &Message| matches!(message, Message::Request(request) if &*request.method == "initialize");
         if let Err(rejection) = check_version(&headers) {
             return rejection.into();
@@ -112,7 +113,7 @@ impl Sessions {
     }
 
     /// Opens a session. A rejected `initialize` leaves none.
-    async fn initialize(&self, request: Request, headers: HeaderMap) -> HttpReply {
+    async fn initialize(&self, request: Request, headers: ReceivedHeaders) -> HttpReply {
         let (session, id) = match self.open() {
             Ok(opened) => opened,
             Err(rejection) => return rejection.into(),
@@ -149,15 +150,18 @@ impl Sessions {
         reply
     }
 
-    pub(super) fn get(&self, headers: &HeaderMap) -> HttpReply {
+    pub(super) fn get(&self, headers: &impl NamedHeaders) -> HttpReply {
         let Found::Session(session) = self.find(headers) else { return self.without_session(headers) };
-        let accepts = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+        let accepts = headers
+            .first(&header::ACCEPT)
+            .and_then(|accept| std::str::from_utf8(accept).ok())
+            .unwrap_or_default();
         if !(accepts.contains("text/event-stream") || accepts.contains("*/*")) {
             return plain_text(StatusCode::NOT_ACCEPTABLE, "a GET must accept text/event-stream");
         }
-        let reader = match headers.get(headers::LAST_EVENT_ID) {
+        let reader = match headers.first(&headers::LAST_EVENT_ID) {
             None => session.streams.reader_after(None),
-            Some(id) => match id.to_str().ok().and_then(parse_event_id) {
+            Some(id) => match std::str::from_utf8(id).ok().and_then(parse_event_id) {
                 Some(last) => session.streams.reader_after(Some(last)),
                 None => Err(ResumeError::Unknown),
             },
@@ -168,21 +172,21 @@ impl Sessions {
         }
     }
 
-    pub(super) fn delete(&self, headers: &HeaderMap) -> HttpReply {
+    pub(super) fn delete(&self, headers: &impl NamedHeaders) -> HttpReply {
         let Found::Session(session) = self.find(headers) else { return self.without_session(headers) };
         self.table().remove(session_id(headers).unwrap_or_default());
         session.end();
         respond(StatusCode::NO_CONTENT, "text/plain", ReplyBody::empty())
     }
 
-    fn without_session(&self, headers: &HeaderMap) -> HttpReply {
+    fn without_session(&self, headers: &impl NamedHeaders) -> HttpReply {
         match self.find(headers) {
             Found::Unknown => plain_text(StatusCode::NOT_FOUND, "there is no such session"),
             Found::Unnamed | Found::Session(_) => super::method_not_allowed(),
         }
     }
 
-    fn find(&self, headers: &HeaderMap) -> Found {
+    fn find(&self, headers: &impl NamedHeaders) -> Found {
         let Some(id) = session_id(headers) else { return Found::Unnamed };
         match self.table().get(id) {
             Some(session) => {
@@ -219,13 +223,13 @@ enum Found {
 }
 
 /// Returns the id of the session that a request names; empty if it is not readable.
-fn session_id(headers: &HeaderMap) -> Option<&str> {
-    headers.get(headers::SESSION_ID).map(|id| id.to_str().unwrap_or_default())
+fn session_id(headers: &impl NamedHeaders) -> Option<&str> {
+    headers.first(&headers::SESSION_ID).map(|id| std::str::from_utf8(id).unwrap_or_default())
 }
 
 /// Returns `true` if the client prefers an event stream to JSON.
-fn prefers_stream(headers: &HeaderMap) -> bool {
-    let accepts = headers.get(header::ACCEPT).map(HeaderValue::as_bytes).unwrap_or_default();
+fn prefers_stream(headers: &impl NamedHeaders) -> bool {
+    let accepts = headers.first(&header::ACCEPT).unwrap_or_default();
     // Most clients send just this.
     if accepts == b"application/json, text/event-stream" {
         return false;
@@ -276,10 +280,9 @@ fn accepted() -> HttpReply {
 }
 
 /// Rejects an unknown revision in the version header.
-fn check_version(headers: &HeaderMap) -> Result<(), HttpRejection> {
-    let Some(version) = headers.get(headers::PROTOCOL_VERSION) else { return Ok(()) };
-    let is_known = version
-        .to_str()
+fn check_version(headers: &impl NamedHeaders) -> Result<(), HttpRejection> {
+    let Some(version) = headers.first(&headers::PROTOCOL_VERSION) else { return Ok(()) };
+    let is_known = std::str::from_utf8(version)
         .is_ok_and(|version| version.parse::<Revision>().is_ok_and(|version| !version.is_stateless()));
     if is_known { Ok(()) } else { Err(HttpRejection(StatusCode::BAD_REQUEST, "unknown protocol version")) }
 }
@@ -310,7 +313,7 @@ impl Session {
     }
 
     /// Handles a notification or a response of the client.
-    async fn receive(&self, message: Message, headers: HeaderMap) {
+    async fn receive(&self, message: Message, headers: ReceivedHeaders) {
         let cancelled = match &message {
             Message::Notification(notification) => cancelled_id(notification),
             Message::Request(_) | Message::Response(_) => None,
@@ -326,7 +329,7 @@ impl Session {
     async fn answer(
         self: &Arc<Self>,
         request: Request,
-        headers: HeaderMap,
+        headers: ReceivedHeaders,
         keep_alive: Duration,
     ) -> HttpReply {
         let id = request.id.clone();
@@ -362,7 +365,7 @@ impl Session {
     async fn answer_batch(
         self: &Arc<Self>,
         messages: Vec<Message>,
-        headers: HeaderMap,
+        headers: ReceivedHeaders,
         keep_alive: Duration,
     ) -> HttpReply {
         let requests: Vec<Id> = messages

@@ -9,7 +9,7 @@ use std::time::Duration;
 use axum::body::Body;
 use bytes::Bytes;
 use futures_util::stream;
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
 use tokio::time;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -17,6 +17,7 @@ use super::reply::HttpReply;
 use super::{error_response, events, json, status_of};
 use crate::era::claimed_revision;
 use crate::http::headers;
+use crate::http::received_headers::ReceivedHeaders;
 use crate::http::sse::{self, SseEvent};
 use crate::message::{Id, Message, Notification, Request, RpcError, code};
 use crate::server::notification_stream::{NotificationReader, NotificationStream};
@@ -28,7 +29,7 @@ use pegboard_json::RawJson;
 pub(super) async fn answer(
     server: &ServiceServer,
     request: Request,
-    headers: HeaderMap,
+    headers: ReceivedHeaders,
     keep_alive: Duration,
 ) -> HttpReply {
     let id = request.id.clone();

@@ -28,7 +28,7 @@ async fn a_service_sees_the_session_id_of_the_header() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     let server = ServiceServer::new(Arc::new(SessionIdEcho));
-    tokio::spawn(serve(listener, endpoint(server, HttpServerOptions::default())));
+    tokio::spawn(serve(listener, HttpServerEndpoint::new(server, HttpServerOptions::default())));
     let post = |body: serde_json::Value| {
         let request = reqwest::Client::new().post(&url).header(header::CONTENT_TYPE, "application/json");
         request.body(body.to_string())
@@ -78,7 +78,7 @@ async fn a_call_that_waits_for_its_client_ends_with_the_session() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
         let server = ServiceServer::new(Arc::new(Asking(Arc::clone(&dropped))));
-        tokio::spawn(serve(listener, endpoint(server, HttpServerOptions::default())));
+        tokio::spawn(serve(listener, HttpServerEndpoint::new(server, HttpServerOptions::default())));
         let client = reqwest::Client::new();
         let post = |body: serde_json::Value| {
             client.post(&url).header(header::CONTENT_TYPE, "application/json").body(body.to_string())
@@ -104,7 +104,7 @@ async fn a_cancelled_request_gets_no_response_and_frees_its_id() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     let server = ServiceServer::new(Arc::new(Asking(Arc::default())));
-    tokio::spawn(serve(listener, endpoint(server, HttpServerOptions::default())));
+    tokio::spawn(serve(listener, HttpServerEndpoint::new(server, HttpServerOptions::default())));
     let client = reqwest::Client::new();
     let post = |body: serde_json::Value| {
         client.post(&url).header(header::CONTENT_TYPE, "application/json").body(body.to_string())
@@ -155,7 +155,7 @@ async fn a_stateless_call_goes_on_while_its_client_does_not_read() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let server = ServiceServer::new(Arc::new(Verbose(Arc::clone(&done))));
-    tokio::spawn(serve(listener, endpoint(server, HttpServerOptions::default())));
+    tokio::spawn(serve(listener, HttpServerEndpoint::new(server, HttpServerOptions::default())));
     let meta = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientCapabilities": {},
@@ -202,7 +202,7 @@ async fn the_answer_to_a_flooding_call_arrives_and_a_lost_stream_has_a_reason() 
     let url = format!("http://{}/", listener.local_addr().unwrap());
     let memory = EventMemory::new(1 << 20, |_| {});
     let options = HttpServerOptions { event_memory: memory.clone(), ..HttpServerOptions::default() };
-    tokio::spawn(serve(listener, endpoint(ServiceServer::new(Arc::new(Flooding)), options)));
+    tokio::spawn(serve(listener, HttpServerEndpoint::new(ServiceServer::new(Arc::new(Flooding)), options)));
     let client = reqwest::Client::new();
     let post = |body: serde_json::Value| {
         client.post(&url).header(header::CONTENT_TYPE, "application/json").body(body.to_string())
@@ -248,7 +248,7 @@ async fn only_clients_of_2025_11_25_get_an_event_without_data() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     let server = ServiceServer::new(Arc::new(SessionIdEcho));
-    tokio::spawn(serve(listener, endpoint(server, HttpServerOptions::default())));
+    tokio::spawn(serve(listener, HttpServerEndpoint::new(server, HttpServerOptions::default())));
     let post = |body: serde_json::Value| {
         let request = reqwest::Client::new().post(&url).header(header::CONTENT_TYPE, "application/json");
         request.body(body.to_string())
