@@ -387,6 +387,9 @@ impl SseStream {
 
 /// Returns the content type of a successful response.
 pub(crate) fn response_body_kind(response: &HttpResponse) -> Result<ResponseBodyKind, TransportError> {
+    if response.is_plain_json() {
+        return Ok(ResponseBodyKind::Json);
+    }
     let Some(given) = response.header(&CONTENT_TYPE) else {
         return Err(TransportError::protocol("the response has no content type"));
     };

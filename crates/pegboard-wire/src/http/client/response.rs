@@ -70,6 +70,9 @@ impl BodyDecoder {
 impl HttpResponse {
     /// Wraps a response on a pooled connection.
     pub(super) fn pooled(response: PooledResponse) -> Result<Self, TransportError> {
+        if response.head().is_plain_json {
+            return Ok(Self::Pooled { response, decoder: None });
+        }
         let decoder = match response.head().header_values(CONTENT_ENCODING.as_str()).next() {
             None => None,
             Some(coding) if is_coding(coding, "identity") => None,
@@ -93,6 +96,11 @@ impl HttpResponse {
             Self::Pooled { response, .. } => response.head().status,
             Self::General(response) => response.status(),
         }
+    }
+
+    /// Returns `true` if the body is known to be JSON without a look at the headers.
+    pub(crate) fn is_plain_json(&self) -> bool {
+        matches!(self, Self::Pooled { response, .. } if response.head().is_plain_json)
     }
 
     /// Returns the first value of a header.

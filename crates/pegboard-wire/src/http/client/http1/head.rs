@@ -19,6 +19,9 @@ const MAX_INTERIM: usize = 16;
 /// Content type of a body that is delivered in parts.
 const EVENT_STREAM: &[u8] = b"text/event-stream";
 
+/// Content type of most responses, as it is usually written.
+const JSON: &[u8] = b"application/json";
+
 /// Head of a final response.
 #[derive(Debug)]
 pub(crate) struct ResponseHead {
@@ -28,6 +31,8 @@ pub(crate) struct ResponseHead {
     pub(crate) body: BodyReader,
     /// `true` if the connection closes after this response.
     pub(crate) is_last: bool,
+    /// `true` if the body is JSON, and not encoded.
+    pub(crate) is_plain_json: bool,
 }
 
 impl ResponseHead {
@@ -46,6 +51,7 @@ impl ResponseHead {
                     status: fields.status,
                     text: text.freeze(),
                     is_last: !fields.is_kept_alive(&body),
+                    is_plain_json: fields.is_json == Some(true) && !fields.is_encoded,
                     body,
                 }));
             }
@@ -85,6 +91,10 @@ struct HeadFields {
     content_length: Option<u64>,
     is_chunked: bool,
     is_event_stream: bool,
+    /// `None` without a content type.
+    is_json: Option<bool>,
+    /// `true` if there is a content encoding.
+    is_encoded: bool,
     says_close: bool,
     says_keep_alive: bool,
 }
@@ -113,6 +123,8 @@ impl HeadFields {
             content_length: None,
             is_chunked: false,
             is_event_stream: false,
+            is_json: None,
+            is_encoded: false,
             says_close: false,
             says_keep_alive: false,
         };
@@ -140,6 +152,9 @@ impl HeadFields {
         } else if name.eq_ignore_ascii_case("content-type") {
             let kind = value.get(..EVENT_STREAM.len()).unwrap_or_default();
             self.is_event_stream = kind.eq_ignore_ascii_case(EVENT_STREAM);
+            self.is_json = Some(self.is_json.is_none() && value == JSON);
+        } else if name.eq_ignore_ascii_case("content-encoding") {
+            self.is_encoded = true;
         } else if name.eq_ignore_ascii_case("connection") {
             for option in value.split(|byte| *byte == b',') {
                 self.says_close |= option.trim_ascii().eq_ignore_ascii_case(b"close");
