@@ -87,10 +87,12 @@ impl PendingRequest {
         if let Some(event) = self.slot.next_event() {
             return Poll::Ready(event);
         }
-        if let Some(driver) = &mut self.driver
-            && driver.as_mut().poll(context).is_ready()
-        {
-            self.driver = None;
+        if let Some(driver) = &mut self.driver {
+            // The driver need not wake the task that polls it.
+            self.slot.state().waker = None;
+            if driver.as_mut().poll(context).is_ready() {
+                self.driver = None;
+            }
         }
         // The driver may have delivered something, and so may other streams of the server.
         self.slot.poll_event(context)
