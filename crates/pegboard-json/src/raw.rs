@@ -287,7 +287,8 @@ impl RawJson {
 
     /// Returns the value at `path`, a list of member names.
     pub fn at(&self, path: &[&str]) -> Option<Self> {
-        path.iter().try_fold(self.clone(), |value, name| value.get(name))
+        let Some((first, rest)) = path.split_first() else { return Some(self.clone()) };
+        rest.iter().try_fold(self.get(first)?, |value, name| value.get(name))
     }
 
     /// Returns the member names of an object, in order. Names with a lone surrogate are skipped.

@@ -299,7 +299,7 @@ impl ServerHandle {
             Some(tool) => tasks::with_task_request(&call.params, tool, client, context),
             None => call.params.clone(),
         };
-        let mut has_tasks = call.tool.is_some_and(|tool| tasks::declares_tasks(tool, context));
+        let mut has_tasks = call.tool.is_some_and(|tool| tasks::declares_tasks(tool, client.era(), context));
         for round in 0..MAX_INPUT_ROUNDS {
             let options = Self::options(client.era(), call, has_tasks);
             let sent = client.request(call.method, Some(params_to_send.clone()), options).await;

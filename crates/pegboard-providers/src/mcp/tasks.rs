@@ -93,9 +93,12 @@ pub(super) fn with_task_request(
     params.with("task", &RawJson::from(json!({"ttl": millis})))
 }
 
-/// Returns `true` if a call to a stateless server declares the task extension from the start. For a caller without task
-/// support it does so only if the tool requires a task.
-pub(super) fn declares_tasks(tool: &ToolEntry, context: &CallContext) -> bool {
+/// Returns `true` if a call declares the task extension from the start, as only stateless servers expect it. For a caller
+/// without task support it does so only if the tool requires a task.
+pub(super) fn declares_tasks(tool: &ToolEntry, era: Era, context: &CallContext) -> bool {
+    if era == Era::Session {
+        return false;
+    }
     match context.client().task_mode() {
         TaskMode::Declined => false,
         TaskMode::Hidden => TaskSupport::of(tool) == TaskSupport::Required,
