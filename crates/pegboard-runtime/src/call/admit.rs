@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use pegboard_core::call::{Call, CallOrigin, SchemaChecks, ValidCall};
-use pegboard_core::error::{CallError, Executed};
+use pegboard_core::error::{CallError, Executed, ToolError};
 use pegboard_core::provider::ToolKind;
 use pegboard_core::settings::ValidatedBy;
 use pegboard_core::validation::Violation;
 
 use super::active::ActiveCall;
 use crate::catalogue::CatalogueTool;
+use crate::costly_validation::ValidationFailure;
 use crate::event::CallInfo;
 use crate::queues::QueueMap;
 use crate::runtime::RuntimeShared;
@@ -74,10 +75,23 @@ pub(super) async fn admit(
         let RuntimeShared { validation_threads: threads, tasks, .. } = &**active_call.caller().shared();
         let admit = move || ValidCall::admit(entry, arguments, context, input_checks);
         // Boxed, so that the future of every other call stays small.
-        Box::pin(threads.run(tasks, Executed::No, admit)).await??
+        let admitted = Box::pin(threads.run(tasks, active_call.caller().owner(), admit)).await;
+        admitted.map_err(not_validated)??
     } else {
         ValidCall::admit(entry, arguments, context, input_checks)?
     };
     active_call.recorder.add_warnings(call.warnings().iter().cloned());
     Ok(AdmittedCall { active_call: Arc::clone(active_call), tool, call, checks, queues })
+}
+
+/// Returns the error of a call of which the arguments could not be validated.
+fn not_validated(failure: ValidationFailure) -> CallError {
+    let reason = format!("the arguments are costly to validate, and {failure}");
+    match failure {
+        ValidationFailure::Crowded => {
+            CallError::LimitExceeded { reason: format!("{reason}; try again later") }
+        }
+        ValidationFailure::Panicked => CallError::Failed(ToolError::new(reason)),
+        ValidationFailure::ShuttingDown => CallError::Canceled { reason, executed: Executed::No },
+    }
 }
