@@ -48,6 +48,8 @@ struct RefusalLimiter(Arc<Mutex<RefusalCount>>);
 struct RefusalCount {
     logged_at: Option<Instant>,
     n_suppressed: u64,
+    /// `true` while there is a report.
+    has_report: bool,
     /// The task that reports the suppressed lines if no further refusal does.
     report: Option<AbortHandle>,
 }
@@ -64,8 +66,12 @@ impl RefusalLimiter {
             count.logged_at.map(|logged_at| logged_at + Self::INTERVAL).filter(|next| now < *next)
         {
             count.n_suppressed += 1;
-            if count.report.is_none() {
-                count.report = self.report_at(next);
+            let is_first = !std::mem::replace(&mut count.has_report, true);
+            // Without the lock: an event loop that ends drops the report at once.
+            drop(count);
+            if is_first {
+                let task = self.report_at(next);
+                self.0.lock().report = task;
             }
             return None;
         }
@@ -97,7 +103,7 @@ struct SuppressedReport(Arc<Mutex<RefusalCount>>);
 impl Drop for SuppressedReport {
     fn drop(&mut self) {
         let mut count = self.0.lock();
-        count.report = None;
+        (count.has_report, count.report) = (false, None);
         let n_suppressed = std::mem::take(&mut count.n_suppressed);
         drop(count);
         report_suppressed(n_suppressed);
@@ -381,4 +387,20 @@ fn is_invisible(character: char) -> bool {
             '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
             | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}'
         )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A thread that belongs to no event loop, or to one that ends, cannot report later.
+    #[test]
+    fn a_refusal_without_an_event_loop_is_reported_at_once() {
+        let refusals = RefusalLimiter::default();
+        assert_eq!(refusals.count(), Some(0));
+        for _ in 0..3 {
+            assert_eq!(refusals.count(), None);
+        }
+        assert_eq!(refusals.0.lock().n_suppressed, 0);
+    }
 }
