@@ -322,6 +322,17 @@ impl Snapshot {
         self.index.get_or_init(|| SearchIndex::of(&self.tools))
     }
 
+    /// Returns the number of a server's tools, if this is what it offers.
+    pub(crate) fn n_tools_of_offer(
+        &self,
+        toolbox: &ToolboxName,
+        server: &ServerName,
+        offer: &Arc<ServerOffering>,
+    ) -> Option<usize> {
+        let slot = self.slot(toolbox, server)?;
+        Arc::ptr_eq(&slot.listing.offer, offer).then(|| slot.span.len())
+    }
+
     fn slot(&self, toolbox: &ToolboxName, server: &ServerName) -> Option<&ListingSlot> {
         self.slot_index(toolbox, server).map(|at| &self.slots[at])
     }

@@ -220,17 +220,22 @@ impl Toolboxes {
 
     /// Returns the status of every server, in order.
     pub(crate) fn status(&self, shared: &RuntimeShared, scope: &OwnerScope) -> Vec<ServerStatus> {
+        let snapshot = shared.catalogue.load();
         let mut all = Vec::new();
         for (toolbox, contents) in &self.0 {
             for (name, server) in &contents.servers {
                 let offer = server.offer.borrow();
+                // The catalogue follows a moment later.
+                let n_tools = snapshot
+                    .n_tools_of_offer(toolbox, name, &offer)
+                    .unwrap_or_else(|| n_permitted(&offer.tools, &server.settings));
                 all.push(ServerStatus {
                     toolbox: toolbox.clone(),
                     server: name.clone(),
                     kind: server.provider.kind(),
                     state: shared.visible_state(&server.state.borrow(), scope),
                     process_info: server.provider.process_info(),
-                    n_tools: n_permitted(&offer.tools, &server.settings),
+                    n_tools,
                     is_stale: offer.is_stale,
                     is_partial: offer.is_partial,
                     warnings: offer.warnings.clone(),
