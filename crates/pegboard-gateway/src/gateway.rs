@@ -181,7 +181,8 @@ impl Gateway {
         let views =
             ProfileViews { default: ProfileView::clone(&self.0.default.view()), named: named.collect() };
         let subscribers = Arc::clone(&self.0.subscribers);
-        let limits = (self.0.message_limits, self.0.response_memory.clone());
+        let response_memory = self.0.response_memory.part(ResponseMemory::PRINCIPAL_BYTES);
+        let limits = (self.0.message_limits, response_memory);
         let new = Self::with_views(&self.0.runtime, owner, views, subscribers, limits);
         by_principal.push(new.clone());
         new

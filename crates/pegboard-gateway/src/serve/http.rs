@@ -53,11 +53,14 @@ pub fn application(
     default_profile: Option<&str>,
     options: &HttpServerOptions,
 ) -> Result<HttpApplication, ProfileError> {
-    let default = ProfileRoute::new("/mcp", &gateway.server(default_profile)?, options);
+    // All transports of a gateway share it.
+    let response_memory = gateway.response_memory().clone();
+    let options = HttpServerOptions { response_memory, ..options.clone() };
+    let default = ProfileRoute::new("/mcp", &gateway.server(default_profile)?, &options);
     let router = default.router.clone();
     let profiles = Arc::new(ProfileRoutes {
         gateway: gateway.clone(),
-        options: options.clone(),
+        options,
         default: default.endpoint,
         named: Mutex::default(),
     });

@@ -306,20 +306,18 @@ impl ServeArgs {
         let event_memory = EventMemory::new(EventMemory::DEFAULT_BYTES, move |dropped| {
             events.emit(|| dropped_notifications(dropped));
         });
-        let response_memory = app.gateway.response_memory().clone();
-        let options =
-            HttpServerOptions { event_memory, response_memory, ..server_options(address, &settings) };
+        let options = HttpServerOptions { event_memory, ..server_options(address, &settings) };
         let application = access.restrict(&options, |principal| {
             let mut options = options.clone();
             let (gateway, scope) = match principal {
                 Some(name) => {
                     options.event_memory = options.event_memory.part(EventMemory::PRINCIPAL_BYTES);
-                    options.response_memory = options.response_memory.part(ResponseMemory::PRINCIPAL_BYTES);
                     options.request_memory = options.request_memory.part(ResponseMemory::PRINCIPAL_BYTES);
                     (app.gateway.for_principal(name), ApiScope::Principal(name.to_owned()))
                 }
                 None => (app.gateway.clone(), ApiScope::All),
             };
+            options.response_memory = gateway.response_memory().clone();
             let clients = serve::application(&gateway, self.profile.as_deref(), &options);
             let clients = clients.map_err(|error| CliError::usage(error.to_string()))?;
             Ok(clients.merge(api::router(api, scope, &options)))
