@@ -217,12 +217,11 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> ClientStream<S> {
                 && output.len() < MAX_GATHERED_BYTES
                 && let Some(part) = waited_for.take().or_else(|| body.frame().now_or_never())
             {
-                match part {
-                    Some(frame) => large_part = put_chunk(&mut output, frame.map_err(io::Error::other)?),
-                    None => {
-                        output.put_slice(b"0\r\n\r\n");
-                        has_ended = true;
-                    }
+                if let Some(frame) = part {
+                    large_part = put_chunk(&mut output, frame.map_err(io::Error::other)?);
+                } else {
+                    output.put_slice(b"0\r\n\r\n");
+                    has_ended = true;
                 }
             }
             if let Some(part) = large_part {
