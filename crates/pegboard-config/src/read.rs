@@ -18,7 +18,7 @@ use crate::secret_source::SharedSecretSource;
 pub(crate) use crate::source::KeyStrictness;
 use crate::source::SourceText;
 use crate::tree::{DuplicateKey, Node, Span, TreeEntry, Value, ValueOrigin};
-use crate::variables::{ExpandedOrigin, ExpandedValue, VariableContext};
+use crate::variables::{ExpandedOrigin, ExpandedValue, VariableContext, file_references};
 
 mod deserializer;
 mod error;
@@ -377,7 +377,7 @@ impl<'r> ConfigReader<'r> {
                 ExpandedOrigin::Stored => self.add_certain_secret(text, span, path),
             }
         }
-        for path in reference_names(text, "${file:") {
+        for path in file_references(text) {
             self.watch(self.text(span).folder.join(path));
         }
         for reference in filled.unresolved {

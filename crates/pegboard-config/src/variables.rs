@@ -490,6 +490,31 @@ pub(crate) fn workspace_of(folder: &Path) -> &Path {
     folder.ancestors().nth(n_components.unwrap_or(0)).unwrap_or(folder)
 }
 
+/// Returns the paths of the files that a text refers to, as [`VariableContext::expand`] finds them. All defaults count,
+/// in use or not.
+pub(crate) fn file_references(text: &str) -> Vec<&str> {
+    let mut paths = Vec::new();
+    let mut rest = text;
+    while let Some(found) = rest.find('$') {
+        rest = &rest[found..];
+        if !rest.starts_with("${") {
+            rest = rest.strip_prefix("$${").unwrap_or(&rest[1..]);
+            continue;
+        }
+        let Some(length) = reference_length(rest) else { break };
+        match Reference::read(&rest[2..length - 1]) {
+            Some(Reference::File(path)) => paths.push(path),
+            Some(
+                Reference::Variable { fallback: Some(Fallback::Default(default)), .. }
+                | Reference::Input { default: Some(default), .. },
+            ) => paths.extend(file_references(default)),
+            Some(_) | None => {}
+        }
+        rest = &rest[length..];
+    }
+    paths
+}
+
 /// Returns `true` if the text between the braces is a valid reference.
 pub(crate) fn is_reference(inner: &str) -> bool {
     Reference::read(inner).is_some()

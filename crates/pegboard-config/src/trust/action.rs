@@ -17,7 +17,7 @@ use crate::settings::{McpServerSettings, RestToolSettings};
 use crate::source::SourceText;
 use crate::to_json::to_json;
 use crate::tree::{Node, Span, Value};
-use crate::variables::read_limited;
+use crate::variables::{file_references, read_limited};
 
 /// Toolbox of the sections at the root.
 const DEFAULT_TOOLBOX: &str = "default";
@@ -148,7 +148,12 @@ impl FileActions {
 
 /// Lists the actions of a file in the native format, in file order.
 pub(crate) fn actions_of(root: &Node, text: &SourceText, origin: FileOrigin) -> FileActions {
-    let mut builder = ActionBuilder { file: file_key(&text.path), origin, actions: FileActions::default() };
+    let mut builder = ActionBuilder {
+        file: file_key(&text.path),
+        folder: text.folder.clone(),
+        origin,
+        actions: FileActions::default(),
+    };
     builder.add_entries(root, DEFAULT_TOOLBOX);
     for toolbox in root.get("toolboxes").and_then(Node::entries).unwrap_or_default() {
         builder.add_entries(&toolbox.value, &toolbox.key);
@@ -180,6 +185,8 @@ pub(crate) fn file_key(path: &Path) -> PathBuf {
 
 struct ActionBuilder {
     file: PathBuf,
+    /// Directory that paths in the file are relative to.
+    folder: PathBuf,
     origin: FileOrigin,
     actions: FileActions,
 }
@@ -270,12 +277,18 @@ impl ActionBuilder {
         }
     }
 
-    /// Returns the contents of the files that a text refers to: they decide what is started.
-    fn referenced_files(&self, text: &str) -> Vec<Vec<u8>> {
-        let folder = self.file.parent().unwrap_or(Path::new(""));
-        let paths = text.split("${file:").skip(1).filter_map(|rest| rest.split('}').next());
-        // A file that cannot be read is an error of the entry.
-        paths.map(|path| read_limited(&folder.join(path)).unwrap_or_default()).collect()
+    /// Adds the contents of the files that a value refers to: they decide what is started. A file that cannot be read
+    /// is not an empty one.
+    fn add_files(&self, value: &Json, fingerprint: &mut Fingerprint) {
+        for path in deciding_texts(value).into_iter().flat_map(file_references) {
+            match read_limited(&self.folder.join(path)) {
+                Ok(content) => {
+                    fingerprint.add("file");
+                    fingerprint.add(content);
+                }
+                Err(_) => fingerprint.add("no file"),
+            }
+        }
     }
 
     /// Adds the settings of access as one action.
@@ -306,12 +319,7 @@ impl ActionBuilder {
         let mut fingerprint = Fingerprint::default();
         fingerprint.add_all(target.identity());
         fingerprint.add(canonical(value));
-        let entries = value.as_object().into_iter().flatten();
-        let locations =
-            entries.filter(|(key, _)| effect_of_entry_setting(key) == Some(SettingEffect::Location));
-        for text in locations.flat_map(|(_, value)| texts(value)) {
-            fingerprint.add_all(self.referenced_files(text));
-        }
+        self.add_files(value, &mut fingerprint);
         let (file, origin, digest) = (self.file.clone(), self.origin, fingerprint.finish());
         let sends_secrets = has_secrets(value);
         let action = FileAction { file, origin, target, kind, summary, digest, sends_secrets };
@@ -326,12 +334,31 @@ fn has_secrets(value: &Json) -> bool {
     has_credentials || text.split("${").skip(1).any(|variable| !variable.starts_with("parameters."))
 }
 
-/// Returns the texts in a value that is a text or a list of them.
+/// Returns the texts in the settings of an entry that decide what happens. Those that are only sent, to a place that is
+/// known, are secrets of the user and may change.
+fn deciding_texts(settings: &Json) -> Vec<&str> {
+    let Json::Object(entries) = settings else { return texts(settings) };
+    entries
+        .iter()
+        .flat_map(|(key, value)| match (key.as_str(), value) {
+            ("headers" | "apiKey", _) => Vec::new(),
+            ("credentials", Json::Object(schemes)) => {
+                schemes.values().flat_map(|scheme| texts(&scheme["tokenUrl"])).collect()
+            }
+            (_, value) => texts(value),
+        })
+        .collect()
+}
+
+/// Returns all texts in a value. Keys are expanded, too.
 fn texts(value: &Json) -> Vec<&str> {
     match value {
         Json::String(text) => vec![text],
-        Json::Array(items) => items.iter().filter_map(Json::as_str).collect(),
-        Json::Null | Json::Bool(_) | Json::Number(_) | Json::Object(_) => Vec::new(),
+        Json::Array(items) => items.iter().flat_map(texts).collect(),
+        Json::Object(entries) => {
+            entries.iter().flat_map(|(key, value)| [vec![key.as_str()], texts(value)].concat()).collect()
+        }
+        Json::Null | Json::Bool(_) | Json::Number(_) => Vec::new(),
     }
 }
 
@@ -440,23 +467,61 @@ mod tests {
     }
 
     #[test]
-    fn a_file_with_the_name_of_a_program_counts_and_one_with_a_secret_does_not() {
+    fn the_contents_of_files_count_unless_they_are_only_sent() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
-        let server = "{command: '${file:command}', args: ['${file:argument}'], env: {K: '${file:secret}'}}";
-        std::fs::write(at("pegboard.yaml"), format!("mcpServers: {{p: {server}}}")).unwrap();
-        for name in ["command", "argument", "secret"] {
-            std::fs::write(at(name), "one").unwrap();
-        }
-        let digest = || crate::load(&at("pegboard.yaml"), &|_| None).unwrap().actions[0].digest.clone();
-        for (name, counts) in [("secret", false), ("command", true), ("argument", true)] {
-            let before = digest();
-            std::fs::write(at(name), "two").unwrap();
-            assert_eq!(digest() != before, counts, "{name}");
+        let server = |settings: &str| format!("mcpServers: {{p: {{{settings}}}}}");
+        let service =
+            |settings: &str| format!("openapiSpecs: {{p: {{spec: 'https://a.example', {settings}}}}}");
+        for (text, counts) in [
+            (server("command: '${file:f}'"), true),
+            (server("command: a, args: ['${file:f}']"), true),
+            (server("command: a, env: {K: '${file:f}'}"), true),
+            (server("command: a, env: {apiKey: '${file:f}'}"), true),
+            (server("command: '${UNSET:-${file:f}}'"), true),
+            (server("command: '$${file:f}'"), false),
+            (server("url: 'https://${file:f}'"), true),
+            (server("url: 'https://a.example', headers: {K: '${file:f}'}"), false),
+            (service("serverVariables: {apiKey: '${file:f}'}"), true),
+            (service("credentials: {k: {tokenUrl: '${file:f}'}}"), true),
+            (service("credentials: {k: {value: '${file:f}'}}"), false),
+            ("telemetry: {otlpEndpoint: 'https://${file:f}'}".to_owned(), true),
+            ("providers: {p: {type: anthropic, baseUrl: 'https://${file:f}'}}".to_owned(), true),
+            ("providers: {p: {type: anthropic, apiKey: '${file:f}'}}".to_owned(), false),
+        ] {
+            std::fs::write(at("pegboard.yaml"), &text).unwrap();
+            // Without the file the configuration may be invalid.
+            let digest = || {
+                let text = SourceText::read(&at("pegboard.yaml")).unwrap();
+                let tree = crate::tree::parse(&text.body, crate::source::ConfigFormat::Yaml);
+                let root = tree.ok().flatten().unwrap().root;
+                actions_of(&root, &text, FileOrigin::Project).finish(&[])[0].digest.clone()
+            };
+            let digest_with = |content: &str| {
+                std::fs::write(at("f"), content).unwrap();
+                digest()
+            };
+            assert_eq!(digest_with("one") != digest_with("two"), counts, "{text}");
+            let empty = digest_with("");
+            std::fs::remove_file(at("f")).unwrap();
+            assert_eq!(digest() != empty, counts, "{text}");
         }
     }
 
-    #[cfg(unix)]
+    #[test]
+    fn the_path_of_a_file_ends_where_its_reference_ends() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("pegboard.yaml"), "mcpServers: {p: {command: '${file:a${b}c}'}}").unwrap();
+        let digest_with = |content: &str| {
+            std::fs::write(at("a${b}c"), content).unwrap();
+            let configuration = crate::load(&at("pegboard.yaml"), &|_| None).unwrap();
+            assert!(configuration.watched.contains(&at("a${b}c")), "{:?}", configuration.watched);
+            configuration.actions[0].digest.clone()
+        };
+        assert_ne!(digest_with("./one"), digest_with("./two"));
+    }
+
     #[test]
     fn a_referenced_file_must_be_a_regular_one() {
         let folder = tempfile::tempdir().unwrap();
