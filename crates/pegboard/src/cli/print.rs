@@ -74,6 +74,12 @@ pub(crate) fn error_line(text: &str) {
     let _ = writeln!(anstream::stderr().lock(), "{}", render_error(text));
 }
 
+/// Prints a line to standard error as it is, for a user at the terminal who decides about what may look like a secret.
+pub(crate) fn unredacted_line(text: &str) {
+    erase_drawn();
+    let _ = writeln!(anstream::stderr().lock(), "{}", style::render(text));
+}
+
 /// Prints a line of JSON to standard error.
 pub(crate) fn error_json(json: &str) {
     error_line(&printable_json(json));

@@ -24,15 +24,13 @@ impl ReloadArgs {
     /// Asks the gateway to reload. Approves exactly the changes that were shown.
     pub(crate) async fn run(&self, globals: &Globals, api: &ApiClient) -> Result<ExitCode, CliError> {
         let mut done = reload(api, &json!({})).await?;
-        let waiting = lines("Waiting", &done["pending"]);
-        if !waiting.is_empty() {
-            self.confirm(globals, &waiting)?;
+        if has_pending(&done) {
+            self.confirm(globals, &done)?;
             let before = done;
             done = reload(api, &json!({"approve": before["digest"]})).await?;
-            let waiting = lines("Waiting", &done["pending"]);
-            if !waiting.is_empty() {
+            if has_pending(&done) {
                 let message = "nothing was approved: the files have changed since the changes were shown";
-                return Err(not_approved(message, &waiting));
+                return Err(not_approved(message, &lines("Waiting", &done["pending"])));
             }
             // What changed with the first request was applied, too.
             if before["changes"] != "no changes" && done["changes"] == "no changes" {
@@ -43,16 +41,16 @@ impl ReloadArgs {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Shows the changes and asks for consent, unless it was given on the command line.
-    fn confirm(&self, globals: &Globals, waiting: &[String]) -> Result<(), CliError> {
+    /// Shows the changes that wait and asks for consent, unless it was given on the command line.
+    fn confirm(&self, globals: &Globals, done: &Value) -> Result<(), CliError> {
         if self.yes {
             return Ok(());
         }
         let Some(mut terminal) = Terminal::detect().filter(|_| !globals.no_input) else {
-            return Err(not_approved("the changes need your approval", waiting));
+            return Err(not_approved("the changes need your approval", &lines("Waiting", &done["pending"])));
         };
-        for line in waiting {
-            terminal.print(line);
+        for line in lines("Waiting", &in_full(done)) {
+            print::unredacted_line(&line);
         }
         let answer = terminal.read_line("Approve? [y/N] ", Echo::Shown).unwrap_or_default();
         if matches!(answer.trim().to_lowercase().as_str(), "y" | "yes") {
@@ -79,7 +77,21 @@ fn text(done: &Value) -> String {
     all.join("\n")
 }
 
-/// Renders changes in full, one in each line.
+fn has_pending(done: &Value) -> bool {
+    done["pending"].as_array().is_some_and(|pending| !pending.is_empty())
+}
+
+/// Returns the changes that wait as their files have them.
+fn in_full(done: &Value) -> Value {
+    let mut pending = done["pending"].clone();
+    let actions = done["asWritten"].as_array().into_iter().flatten();
+    for (change, action) in pending.as_array_mut().into_iter().flatten().zip(actions) {
+        change["action"] = action.clone();
+    }
+    pending
+}
+
+/// Renders changes, one in each line.
 fn lines(verb: &str, changes: &Value) -> Vec<String> {
     let word = |value: &Value| one_line(value.as_str().unwrap_or_default(), usize::MAX);
     let line = |change: &Value| {

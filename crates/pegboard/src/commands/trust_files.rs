@@ -115,7 +115,7 @@ fn project_file() -> Result<PathBuf, ConfigurationError> {
 fn document(file: &Path, actions: &[&FileAction]) -> Value {
     let actions = actions
         .iter()
-        .map(|action| json!({"name": action.target.to_string(), "action": action.summary}))
+        .map(|action| json!({"name": action.target.to_string(), "action": action.as_written}))
         .collect::<Vec<_>>();
     json!({"path": file, "actions": actions})
 }

@@ -72,9 +72,12 @@ async fn reload(
     let (reply, outcome) = oneshot::channel();
     let is_sent = requests.send(ReloadRequest { approve: body.approve, reply }).await.is_ok();
     match outcome.await {
-        Ok(Ok(ReloadOutcome { changes, approved, pending, digest })) if is_sent => {
-            let document =
+        Ok(Ok(ReloadOutcome { changes, approved, pending, as_written, digest })) if is_sent => {
+            let mut document =
                 json!({"changes": changes, "approved": approved, "pending": pending, "digest": digest});
+            if !as_written.is_empty() {
+                document["asWritten"] = json!(as_written);
+            }
             Json(document).into_response()
         }
         Ok(Err(failure)) => {
@@ -105,6 +108,11 @@ impl TerminalAnswers {
     /// Never uses the terminal.
     pub(crate) fn none() -> Self {
         Self { terminal: None }
+    }
+
+    /// Returns `true` if the user can answer.
+    pub(super) fn is_there(&self) -> bool {
+        self.terminal.is_some()
     }
 
     /// Returns the text that tells how to approve changes. Forgets what was typed before it.

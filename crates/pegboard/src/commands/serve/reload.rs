@@ -111,8 +111,9 @@ pub(crate) struct ReloadOutcome {
     pub(super) changes: String,
     /// Changes among them that needed approval.
     pub(super) approved: Vec<PendingChange>,
-    /// Changes that wait, and the digest that approves them.
+    /// Changes that wait, what they do in full, for the user who decides, and the digest that approves them.
     pub(super) pending: Vec<PendingChange>,
+    pub(super) as_written: Vec<String>,
     pub(super) digest: String,
 }
 
@@ -215,11 +216,12 @@ impl ConfigWatcher {
         self.approved = approved;
         let pending: Vec<PendingChange> = held.iter().cloned().map(pending_change).collect();
         self.pending.replace(pending.clone());
+        let as_written = held.iter().map(|change| change.as_written.clone()).collect();
         let digest = HeldChange::digest_of(&held);
         self.shown = held;
         self.remember(actions).await;
         let approved = agreed.into_iter().map(pending_change).collect();
-        Ok(ReloadOutcome { changes, approved, pending, digest })
+        Ok(ReloadOutcome { changes, approved, pending, as_written, digest })
     }
 
     /// Trusts the project files among these actions from now on.
@@ -245,7 +247,11 @@ impl ConfigWatcher {
 
     /// Prints the changes that wait for approval.
     fn report_pending(&mut self, terminal: &mut TerminalAnswers) {
-        let pending = self.pending.list();
+        let pending: Vec<PendingChange> = if terminal.is_there() {
+            self.shown.iter().map(pending_as_written).collect()
+        } else {
+            self.pending.list()
+        };
         for PendingChange { entry, reason, action, .. } in &pending {
             let (entry, action) = (one_line(entry, MAX_CHARACTERS), one_line(action, MAX_CHARACTERS));
             write_stderr(&format!("Waiting  {entry} ({reason}): {action}"));
@@ -282,6 +288,11 @@ impl ConfigWatcher {
         self.digests = FileDigests::new(&own, &referenced);
         trigger
     }
+}
+
+/// Returns a change with its description in full.
+fn pending_as_written(held: &HeldChange) -> PendingChange {
+    PendingChange { action: held.as_written.clone(), ..pending_change(held.clone()) }
 }
 
 fn pending_change(held: HeldChange) -> PendingChange {

