@@ -38,6 +38,10 @@ pub fn printable(text: &str) -> Cow<'_, str> {
 /// ```
 pub fn printable_json(json: &str) -> Cow<'_, str> {
     escaped(json, |character, output| {
+        // JSON has it only between tokens, where an escape would be an error.
+        if character == '\r' {
+            return output.push('\n');
+        }
         for unit in character.encode_utf16(&mut [0; 2]) {
             write!(output, "\\u{unit:04x}").expect("writing to a String cannot fail");
         }
@@ -151,6 +155,7 @@ mod tests {
     fn escaped_json_has_the_same_value() {
         let hostile = "\u{1b}[2J\u{7f}\u{9b}\u{202e}\u{200b}\u{e0041}\u{fffb}👩\u{200d}🚀\r\n\"";
         let json = serde_json::to_string_pretty(&serde_json::json!({ hostile: [hostile] })).unwrap();
+        let json = format!("\r{json}\r \r\n");
         let escaped = printable_json(&json);
         assert_eq!(printable(&escaped), escaped);
         let [one, other] =

@@ -11,6 +11,7 @@ mod duplicate_keys;
 mod indent;
 mod raw;
 pub mod scan;
+mod single_line;
 mod splice;
 
 pub use canonical::canonical;

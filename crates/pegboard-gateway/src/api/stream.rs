@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use axum::body::Body;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::stream;
 use pegboard_json::RawJson;
 use pegboard_wire::http::sse::{KEEP_ALIVE, SseEvent, encode};
@@ -45,9 +45,7 @@ impl StreamItem {
                 ..SseEvent::message(self.data.clone().into_bytes())
             }),
             ResponseFormat::Lines | ResponseFormat::Document => {
-                let mut line = BytesMut::from(self.data.as_bytes());
-                line.put_u8(b'\n');
-                line.freeze()
+                Bytes::from(format!("{}\n", self.data.single_line()))
             }
         }
     }
@@ -92,4 +90,21 @@ pub(super) fn unix_millis(time: SystemTime) -> u64 {
 /// A duration in milliseconds, rounded to microseconds.
 pub(super) fn duration_millis(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1_000_000.0).round() / 1_000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn an_item_is_one_line_however_its_server_wrote_it() {
+        let pretty = RawJson::parse("{\r\n  \"a\":\r[1,\n2, \"x\u{2028}y\"]\n}".into()).unwrap();
+        let value = pretty.to_value();
+        let line = StreamItem::new("answer", pretty).encoded(ResponseFormat::Lines);
+        let line = std::str::from_utf8(&line).unwrap().strip_suffix('\n').unwrap();
+        assert!(!line.contains(['\n', '\r', '\u{2028}']), "{line:?}");
+        assert_eq!(serde_json::from_str::<Value>(line).unwrap(), value);
+    }
 }

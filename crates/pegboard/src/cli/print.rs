@@ -64,6 +64,11 @@ pub(crate) fn json(json: &str) {
     text(&printable_json(json));
 }
 
+/// Prints a result that is JSON as one line.
+pub(crate) fn json_line(document: &RawJson) {
+    json(&document.single_line());
+}
+
 /// Prints a line to standard error.
 pub(crate) fn error_line(text: &str) {
     if write_above_live_lines(&format!("{}\n", rendered(text))) {
@@ -229,7 +234,7 @@ fn yaml(document: &Value) {
 pub(crate) fn raw_json(format: OutputFormat, document: &RawJson) {
     match format {
         OutputFormat::Text | OutputFormat::Json => json(&document.indented()),
-        OutputFormat::Ndjson => json(document.as_str()),
+        OutputFormat::Ndjson => json_line(document),
         OutputFormat::Yaml => self::document(format, &document.to_value(), String::new),
     }
 }

@@ -55,7 +55,7 @@ impl BatchArgs {
                 let index = answer.get("index").and_then(|index| index.read::<usize>().ok());
                 all.push((index, answer.clone()));
             } else {
-                print::json(answer.as_str());
+                print::json_line(&answer);
             }
             let is_error = answer.get("isError").is_some_and(|is_error| is_error.as_str() == "true");
             if is_error || answer.get("error").is_some() {
