@@ -18,7 +18,9 @@ use crate::secret_source::SharedSecretSource;
 pub(crate) use crate::source::KeyStrictness;
 use crate::source::SourceText;
 use crate::tree::{DuplicateKey, Node, Span, TreeEntry, Value, ValueOrigin};
-use crate::variables::{ExpandedOrigin, ExpandedValue, VariableContext, file_references};
+use crate::variables::{
+    ExpandedOrigin, ExpandedValue, ValueReference, VariableContext, file_references, value_references,
+};
 
 mod deserializer;
 mod error;
@@ -33,6 +35,20 @@ const MAX_PROBLEMS: usize = 100;
 const MAX_LISTED: usize = 10;
 /// Maximum number of watched files.
 const MAX_WATCHED: usize = 1_000;
+/// Settings with texts and names that models and other users see.
+const SHOWN_SETTINGS: [&str; 9] = [
+    "aliases",
+    "annotations",
+    "description",
+    "instructions",
+    "parametersSchema",
+    "rename",
+    "tags",
+    "title",
+    "toolSchemas",
+];
+/// Settings with names that are sent or passed to a program.
+const SENT_MAPS: [&str; 4] = ["env", "environment", "headers", "serverVariables"];
 
 /// Reads settings from a tree with values from several texts.
 pub(crate) struct ConfigReader<'r> {
@@ -344,14 +360,46 @@ impl<'r> ConfigReader<'r> {
                 }
             }
             Value::Map(entries) => {
+                let is_sent = path.last_key().is_some_and(|name| SENT_MAPS.contains(&name));
                 for entry in entries {
                     let path = path.key(&entry.key);
-                    entry.key = self.expand_text(&entry.key, entry.key_span, &path, on_unset).0;
+                    entry.key = if is_sent {
+                        self.expand_text(&entry.key, entry.key_span, &path, on_unset).0
+                    } else {
+                        self.expand_name(&entry.key, entry.key_span, &path, on_unset)
+                    };
                     self.expand(&mut entry.value, &path, on_unset);
                 }
             }
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
+    }
+
+    /// Expands the variables of a name, which models and other users see. Secrets are not replaced.
+    pub(crate) fn expand_name(
+        &mut self,
+        name: &str,
+        span: Span,
+        path: &KeyPath,
+        on_unset: OnUnsetVariable,
+    ) -> String {
+        if self.keeps_references(name, (span, path)) {
+            return name.to_owned();
+        }
+        self.expand_text(name, span, path, on_unset).0
+    }
+
+    /// Returns `true` if a text that models and other users see refers to secrets, and warns. Its references stay as they
+    /// are.
+    fn keeps_references(&mut self, text: &str, (span, path): (Span, &KeyPath)) -> bool {
+        let is_secret = |value: &ValueReference<'_>| value.variable.is_none_or(is_secret_name);
+        let Some(first) = value_references(text).into_iter().find(is_secret).map(|value| value.written)
+        else {
+            return false;
+        };
+        let message = format!("{first} is not replaced here: models and other users see this text");
+        self.warn(span, path, message, Some("write the text itself".to_owned()));
+        true
     }
 
     /// Expands all variables of a text. Also returns the origin of the result.
@@ -362,6 +410,9 @@ impl<'r> ConfigReader<'r> {
         path: &KeyPath,
         on_unset: OnUnsetVariable,
     ) -> (String, ValueOrigin) {
+        if is_shown(path) && self.keeps_references(text, (span, path)) {
+            return (text.to_owned(), ValueOrigin::Written);
+        }
         let filled = self.variable_context[span.text].expand(text);
         let origin = match (filled.secrets.is_empty(), filled.text == text) {
             (false, _) => ValueOrigin::Secret,
@@ -575,6 +626,14 @@ fn find_node<'n>(node: &'n Node, segments: &[KeySegment]) -> (&'n Node, Option<S
         };
     }
     found
+}
+
+/// Returns `true` if models and other users see a text.
+fn is_shown(path: &KeyPath) -> bool {
+    path.segments().iter().any(|segment| match segment {
+        KeySegment::Key(name) => SHOWN_SETTINGS.contains(&name.as_str()),
+        KeySegment::Index(_) => false,
+    })
 }
 
 /// Returns the path of the key at a span.

@@ -416,17 +416,21 @@ pub(crate) fn with_absolute_references(text: &str, (folder, workspace): (&Path, 
             continue;
         };
         let here = match Reference::read(&reference[2..length - 1]) {
-            Some(Reference::Folder) => Some(folder.display().to_string()),
+            Some(Reference::Folder) => Some(escaped_path(folder)),
             Some(Reference::Workspace | Reference::WorkspaceName)
                 if matches!(workspace, FileWorkspace::AnyProject(_)) =>
             {
                 None
             }
-            Some(Reference::Workspace) => Some(workspace.folder().display().to_string()),
+            Some(Reference::Workspace) => Some(escaped_path(workspace.folder())),
             Some(Reference::WorkspaceName) => {
-                workspace.folder().file_name().map(|name| name.to_string_lossy().into_owned())
+                workspace.folder().file_name().map(|name| escaped_path(Path::new(name)))
             }
-            Some(Reference::File(path)) => Some(format!("${{file:{}}}", folder.join(path).display())),
+            Some(Reference::File(path)) => {
+                let absolute = folder.join(path).display().to_string();
+                // A brace in the name of a directory would end the reference.
+                (!folder.to_string_lossy().contains(['{', '}'])).then(|| format!("${{file:{absolute}}}"))
+            }
             Some(
                 Reference::Variable { .. }
                 | Reference::Input { .. }
@@ -490,10 +494,42 @@ pub(crate) fn workspace_of(folder: &Path) -> &Path {
     folder.ancestors().nth(n_components.unwrap_or(0)).unwrap_or(folder)
 }
 
-/// Returns the paths of the files that a text refers to, as [`VariableContext::expand`] finds them. All defaults count,
-/// in use or not.
+/// Returns the paths of the files that a text refers to.
 pub(crate) fn file_references(text: &str) -> Vec<&str> {
-    let mut paths = Vec::new();
+    let paths = references(text).into_iter().filter_map(|(_, reference)| match reference {
+        Reference::File(path) => Some(path),
+        _ => None,
+    });
+    paths.collect()
+}
+
+/// A reference to a value that is not in the file, and may be secret.
+pub(crate) struct ValueReference<'t> {
+    /// The reference as it is written.
+    pub(crate) written: &'t str,
+    /// Name of the variable, if it is one.
+    pub(crate) variable: Option<&'t str>,
+}
+
+/// Returns the references of a text to variables, inputs, other files, the keyring and the output of commands.
+pub(crate) fn value_references(text: &str) -> Vec<ValueReference<'_>> {
+    let values = references(text).into_iter().filter_map(|(written, reference)| match reference {
+        Reference::Variable { name, .. } => Some(ValueReference { written, variable: Some(name) }),
+        Reference::File(_) | Reference::Input { .. } | Reference::Keyring(_) | Reference::Command(_) => {
+            Some(ValueReference { written, variable: None })
+        }
+        Reference::Home
+        | Reference::Folder
+        | Reference::Workspace
+        | Reference::WorkspaceName
+        | Reference::Separator => None,
+    });
+    values.collect()
+}
+
+/// Returns the references of a text as [`VariableContext::expand`] finds them. All defaults count, in use or not.
+fn references(text: &str) -> Vec<(&str, Reference<'_>)> {
+    let mut found_references = Vec::new();
     let mut rest = text;
     while let Some(found) = rest.find('$') {
         rest = &rest[found..];
@@ -502,17 +538,23 @@ pub(crate) fn file_references(text: &str) -> Vec<&str> {
             continue;
         }
         let Some(length) = reference_length(rest) else { break };
-        match Reference::read(&rest[2..length - 1]) {
-            Some(Reference::File(path)) => paths.push(path),
-            Some(
+        if let Some(reference) = Reference::read(&rest[2..length - 1]) {
+            let default = match &reference {
                 Reference::Variable { fallback: Some(Fallback::Default(default)), .. }
-                | Reference::Input { default: Some(default), .. },
-            ) => paths.extend(file_references(default)),
-            Some(_) | None => {}
+                | Reference::Input { default: Some(default), .. } => *default,
+                _ => "",
+            };
+            found_references.push((&rest[..length], reference));
+            found_references.extend(references(default));
         }
         rest = &rest[length..];
     }
-    paths
+    found_references
+}
+
+/// Returns a path as the text of a configuration: what looks like a reference is a part of the path.
+pub(crate) fn escaped_path(path: &Path) -> String {
+    path.display().to_string().replace("${", "$${")
 }
 
 /// Returns `true` if the text between the braces is a valid reference.

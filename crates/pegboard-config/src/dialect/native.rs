@@ -171,7 +171,7 @@ fn read_toolbox(
     configuration: &mut Configuration,
 ) {
     let key_path = key_path.key(&entry.key);
-    let (name, _) = reader.expand_text(&entry.key, entry.key_span, &key_path, OnUnsetVariable::Report);
+    let name = reader.expand_name(&entry.key, entry.key_span, &key_path, OnUnsetVariable::Report);
     let name = match ToolboxName::new(&name) {
         Ok(name) => name,
         Err(invalid) => return reader.error(entry.key_span, &key_path, invalid.to_string(), None),

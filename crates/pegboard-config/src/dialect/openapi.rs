@@ -29,7 +29,7 @@ pub(super) fn read(
     let key_path = key_path.key(&entry.key);
     let on_unset = if is_disabled(&entry.value) { OnUnsetVariable::Ignore } else { OnUnsetVariable::Report };
     reader.begin_part();
-    let (name, _) = reader.expand_text(&entry.key, entry.key_span, &key_path, on_unset);
+    let name = reader.expand_name(&entry.key, entry.key_span, &key_path, on_unset);
     // The MCP server keeps a name that both have.
     let name = if toolbox.has_server(&name) { ToolboxConfig::service_name(&name) } else { name };
     let name = check_name(reader, &name, entry.key_span, &key_path, toolbox);

@@ -23,7 +23,7 @@ pub(super) fn read(
     let key_path = key_path.key(&entry.key);
     let on_unset = if is_disabled(&entry.value) { OnUnsetVariable::Ignore } else { OnUnsetVariable::Report };
     reader.begin_part();
-    let (name, _) = reader.expand_text(&entry.key, entry.key_span, &key_path, on_unset);
+    let name = reader.expand_name(&entry.key, entry.key_span, &key_path, on_unset);
     let name = reader.valid_name(ToolName::new(&name), entry.key_span, &key_path);
     if name.as_ref().is_some_and(|name| toolbox.rest_tools.contains_key(name)) {
         let help = Some("rename one of them".to_owned());

@@ -60,6 +60,41 @@ fn keys_are_expanded_and_numbers_are_kept() {
 }
 
 #[test]
+fn models_see_no_secret() {
+    let written = "${API_TOKEN} ${file:f} ${keyring:k} ${cmd:c} ${input:i} ${UNSET:-${API_TOKEN}} ${A} $${A}";
+    let text = format!(
+        r#"{{"toolboxes": {{"b": {{
+            "description": "{written}",
+            "mcpServers": {{"x": {{
+                "command": "x", "instructions": "${{API_TOKEN}}", "env": {{"${{A}}": "${{A}}"}},
+                "tools": {{"t": {{"tags": ["${{API_TOKEN}}"]}}}}
+            }}}}
+        }}}}}}"#
+    );
+    let configuration = load_text("pegboard.json", &text).unwrap();
+    let shown = &configuration.toolboxes["b"];
+    assert_eq!(shown.description, written);
+    let ServerEntry::Mcp { connection, .. } = &shown.servers["x"] else { panic!("{:?}", shown.servers["x"]) };
+    let McpTarget::Program(program) = &connection.target else { panic!("it is a program") };
+    assert_eq!(program.env["1"].reveal(), "1", "what is only sent is expanded");
+    let paths: Vec<&str> = configuration.problems.iter().map(|problem| problem.path.as_str()).collect();
+    let x = "toolboxes.b.mcpServers.x";
+    let expected =
+        ["toolboxes.b.description".to_owned(), format!("{x}.instructions"), format!("{x}.tools.t.tags[0]")];
+    assert_eq!(paths, expected, "{:?}", configuration.problems);
+
+    for name in ["${keyring:k}", "x${API_TOKEN}", "${file:f}"] {
+        let text = format!("mcpServers: {{'{name}': {{command: x}}}}");
+        let configuration = load_text("pegboard.yaml", &text).unwrap();
+        let problems: Vec<&str> =
+            configuration.problems.iter().map(|problem| problem.message.as_str()).collect();
+        assert!(problems.iter().any(|problem| problem.contains("is not replaced here")), "{problems:?}");
+    }
+    let text = r#"{"toolboxes": {"b": {"description": "For ${A}", "mcpServers": {}}}}"#;
+    assert_eq!(load_text("pegboard.json", text).unwrap().toolboxes["b"].description, "For 1");
+}
+
+#[test]
 fn a_referenced_file_may_hold_a_secret() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("token"), "from-a-file\n").unwrap();
