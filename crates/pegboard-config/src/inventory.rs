@@ -22,7 +22,7 @@ use crate::source::SourceText;
 use crate::to_json::to_json;
 use crate::tree::{Node, Span, Value};
 use crate::trust::{FileAction, FileOrigin};
-use crate::variables::{FileWorkspace, with_absolute_references};
+use crate::variables::{FileWorkspace, escaped_path, with_absolute_references};
 
 /// Settings that distinguish two servers with the same command or URL.
 pub const IDENTITY_SETTINGS: [&str; 6] =
@@ -361,6 +361,7 @@ fn make_path_absolute(value: &mut Json, folder: &Path) {
     let Json::String(path) = value else { return };
     let is_of_windows = path.as_bytes().get(1) == Some(&b':');
     if !path.contains("://") && !path.starts_with("${") && !path.starts_with('~') && !is_of_windows {
+        let folder = PathBuf::from(escaped_path(folder));
         *path = folder.join(path.trim_start_matches("./")).display().to_string();
     }
 }

@@ -12,7 +12,7 @@ use crate::error::ConfigurationError;
 use crate::export::unused_name;
 use crate::inventory::{IDENTITY_SETTINGS, InventoryItem};
 use crate::section::EntrySection;
-use crate::variables::runs_command;
+use crate::variables::{escaped_path, runs_command};
 
 /// Decides on the outcome for every entry of the sources. `known` are the entries of the file.
 pub(super) fn plan(
@@ -63,7 +63,8 @@ fn outcome(
         return ImportOutcome::Skipped(part.unusable_reason.clone().unwrap_or_default());
     }
     // In the user's file it would run.
-    if !source.is_user_file && runs_command(&part.value.to_string()) {
+    let mut written = std::iter::once(&part.value).chain(part.dependencies.iter().map(|other| &other.value));
+    if !source.is_user_file && written.any(runs_command_inside) {
         return ImportOutcome::Skipped(
             "it runs a command with ${cmd:…}, which only your own file may do".to_owned(),
         );
@@ -130,13 +131,15 @@ impl Import<'_> {
             // A file of toolboxes alone is another program's, and needs descriptions.
             self.file.document.set(&EditPath::from_keys(["pegboard"]), &1.into())?;
         }
-        let toolboxes = &self.sources.sources[item.source].inventory.toolboxes;
-        describe_toolbox(&mut self.file.document, item.toolbox.as_deref(), toolboxes)?;
+        let source = &self.sources.sources[item.source];
+        let may_run = |value: &Value| source.is_user_file || !runs_command_inside(value);
+        let toolboxes = &source.inventory.toolboxes;
+        describe_toolbox(&mut self.file.document, (item.toolbox.as_deref(), toolboxes), &may_run)?;
         let mut value = item.part.value.clone();
         let elsewhere = item.part.project_dir.as_ref().filter(|folder| **folder != self.file.working_dir());
         if let (Some(folder), Value::Object(entries)) = (elsewhere, &mut value) {
             // Programs of a project run in its directory.
-            entries.insert("cwd".to_owned(), folder.display().to_string().into());
+            entries.insert("cwd".to_owned(), escaped_path(folder).into());
         }
         write_item(&mut self.file.document, item, (name, &value))
     }
@@ -240,11 +243,23 @@ fn is_same_kind(one: &InventoryItem, other: &InventoryItem) -> bool {
     kind(one) == kind(other)
 }
 
-/// Copies the settings of a new toolbox from the source.
+/// Returns `true` if a value, or one inside, refers to the output of a command.
+fn runs_command_inside(value: &Value) -> bool {
+    match value {
+        Value::String(text) => runs_command(text),
+        Value::Array(items) => items.iter().any(runs_command_inside),
+        Value::Object(entries) => {
+            entries.iter().any(|(key, value)| runs_command(key) || runs_command_inside(value))
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+/// Copies the settings of a new toolbox from the source, as far as `is_copied` allows it.
 fn describe_toolbox(
     document: &mut ConfigDocument,
-    toolbox: Option<&str>,
-    toolboxes: &Map<String, Value>,
+    (toolbox, toolboxes): (Option<&str>, &Map<String, Value>),
+    is_copied: &dyn Fn(&Value) -> bool,
 ) -> Result<(), EditError> {
     let Some(toolbox) = toolbox else { return Ok(()) };
     let path = EditPath::from_keys(["toolboxes", toolbox]);
@@ -252,7 +267,8 @@ fn describe_toolbox(
         return Ok(());
     }
     let own = toolboxes.get(toolbox).and_then(Value::as_object);
-    own.into_iter().flatten().try_for_each(|(key, value)| document.set(&path.clone().key(key), value))
+    let mut copied = own.into_iter().flatten().filter(|(_, value)| is_copied(value));
+    copied.try_for_each(|(key, value)| document.set(&path.clone().key(key), value))
 }
 
 /// Writes an entry, together with the entries it refers to.

@@ -181,6 +181,47 @@ fn a_command_runs_for_the_users_own_file_only() {
 
 #[cfg(unix)]
 #[test]
+fn nothing_that_an_import_copies_runs_a_command() {
+    let stage = Stage::new();
+    let command = format!("${{cmd:touch {}}}", stage.home().join("ran").display());
+    stage.write("agents/helper.md", "---\nmodels: [p/m]\n---\nHelp.\n");
+    stage.write(
+        "pegboard.yaml",
+        &format!(
+            "providers: {{p: {{type: openai-compatible, baseUrl: 'http://127.0.0.1:9/v1', apiKey: '{command}'}}}}\n\
+             agents: [agents/helper.md]\n\
+             toolboxes:\n  box:\n    description: '{command}'\n    mcpServers:\n      \
+             plain: {{command: /bin/true}}\n      \
+             direct: {{command: /bin/true, env: {{K: '{command}'}}}}\n    \
+             restTools: {{r: {{url: 'http://127.0.0.1:9/', headers: {{K: '{command}'}}}}}}\n    \
+             openapiSpecs: {{o: {{spec: 'http://127.0.0.1:9/', credentials: {{k: {{value: '{command}'}}}}}}}}\n"
+        ),
+    );
+    let said = stage.run("import pegboard.yaml --user --trust");
+    let written = stage.read("~/.config/pegboard/pegboard.yaml");
+    assert!(written.contains("plain"), "{said}\n{written}");
+    assert!(!written.contains("cmd:"), "{said}\n{written}");
+}
+
+#[cfg(unix)]
+#[test]
+fn the_name_of_a_folder_is_no_reference() {
+    let stage = Stage::new();
+    for folder in ["${cmd:touch ran}", "x}${cmd:touch ran}", "${API_TOKEN}"] {
+        let entry = r#"{"command": "./x", "env": {"F": "${workspaceFolder}"}, "envFile": "e"}"#;
+        stage.write(&format!("{folder}/.mcp.json"), &format!(r#"{{"mcpServers": {{"s": {entry}}}}}"#));
+        let mut command = stage.command_of(&["import", "./.mcp.json", "--user", "--trust"]);
+        let said = stage.told(command.current_dir(stage.path(folder)));
+        let written = stage.read("~/.config/pegboard/pegboard.yaml");
+        assert!(written.contains(&format!("$${}", folder.trim_start_matches("x}"))), "{said}\n{written}");
+        let said = stage.run("validate");
+        assert!(!stage.path("ran").exists() && !said.contains("is not set"), "{folder}: {said}");
+        std::fs::remove_file(stage.path("~/.config/pegboard/pegboard.yaml")).unwrap();
+    }
+}
+
+#[cfg(unix)]
+#[test]
 fn a_secret_appears_in_no_output_log_trace_or_file() {
     use std::os::unix::fs::MetadataExt;
 
@@ -206,6 +247,7 @@ fn a_secret_appears_in_no_output_log_trace_or_file() {
                  clock: {{command: [{program}, demo-server, clock], env: {{API_KEY: '${{keyring:key}}'}}}}\n  \
                  leaky: {{command: [/bin/sh, -c, 'echo token $API_KEY >&2; exit 3'], env: {{API_KEY: '${{keyring:key}}'}}}}\n  \
                  gone: {{command: '/nowhere/${{keyring:key}}/program'}}\n  \
+                 lost: {{command: '/nowhere/${{SOME_VALUE}}/program', cwd: '/nowhere/${{SOME_VALUE}}'}}\n  \
                  remote: {{url: 'http://127.0.0.1:9/${{keyring:key}}', headers: {{Authorization: 'Bearer ${{keyring:key}}'}}}}\n"
             ),
         );
@@ -222,8 +264,9 @@ fn a_secret_appears_in_no_output_log_trace_or_file() {
             "secret ls --json",
         ] {
             let mut command = stage.command(line);
-            let said = stage.told(command.env("PEGBOARD_LOG", "trace"));
-            assert!(!said.contains(canary), "{line}: {said}");
+            let said =
+                stage.told(command.env("PEGBOARD_LOG", "trace").env("SOME_VALUE", "a-value-of-the-user"));
+            assert!(!said.contains(canary) && !said.contains("a-value-of-the-user"), "{line}: {said}");
         }
         assert_absent(&stage.home(), canary);
         assert_private(&stage.home().join("state/pegboard"));
