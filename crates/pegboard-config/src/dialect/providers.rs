@@ -55,7 +55,7 @@ fn describe(
         let key_path = key_path.key(&entry.key);
         reader.expand(&mut entry.value, &key_path, OnUnsetVariable::Report);
         warn_about_secrets(reader, name, entry, &key_path);
-        collect_secrets(reader, entry, &key_path);
+        collect_secrets(reader, entry);
         if entry.key == "apiKey" {
             entry.value.origin = ValueOrigin::Secret;
         }

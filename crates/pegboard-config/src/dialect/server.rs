@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use indexmap::IndexMap;
 use pegboard_core::id::ServerName;
-use pegboard_core::redact::is_secret_name;
 use pegboard_core::settings::{QueueSettings, ServerSettings};
 use serde::de::DeserializeOwned;
 
@@ -109,8 +108,7 @@ pub(super) fn expand_entries(
     for entry in entries.iter_mut().filter(|entry| entry.key != as_written) {
         scalars_to_text(reader, entry);
         reader.expand(&mut entry.value, &key_path.key(&entry.key), on_unset);
-        let key_path = key_path.key(&entry.key);
-        collect_secrets(reader, entry, &key_path);
+        collect_secrets(reader, entry);
     }
     Node { value: Value::Map(entries), ..node.clone() }
 }
@@ -151,7 +149,7 @@ pub(super) fn scalars_to_text(reader: &ConfigReader<'_>, entry: &mut TreeEntry) 
 }
 
 /// Collects the values of variables and headers as secrets, and the token of a header such as `Bearer …`.
-pub(super) fn collect_secrets(reader: &mut ConfigReader<'_>, entry: &mut TreeEntry, key_path: &KeyPath) {
+pub(super) fn collect_secrets(reader: &mut ConfigReader<'_>, entry: &mut TreeEntry) {
     if !holds_secrets(&entry.key) {
         return collect_argument_secrets(reader, entry);
     }
@@ -162,9 +160,6 @@ pub(super) fn collect_secrets(reader: &mut ConfigReader<'_>, entry: &mut TreeEnt
             reader.add_named_secret(&inner.key, text);
             if let Some((_, token)) = text.split_once(' ') {
                 reader.add_named_secret(&inner.key, token);
-            }
-            if is_secret_name(&inner.key) {
-                reader.add_certain_secret(text, inner.value.span, &key_path.key(&inner.key));
             }
         }
     }

@@ -22,6 +22,43 @@ fn secrets_in_arguments_and_urls_are_collected() {
 }
 
 #[test]
+fn a_short_value_is_refused_only_where_nothing_but_a_secret_can_be() {
+    let names = [
+        "AUTH_ENABLED",
+        "USE_AUTH",
+        "TOKEN_LIMIT",
+        "ACCESS_TOKEN_TTL",
+        "PASSWORD_MIN_LENGTH",
+        "API_KEY_VERSION",
+        "COOKIE_SECURE",
+        "CLIENT_SECRET_REQUIRED",
+        "PRIVATE_KEY_ID",
+        "PGPASSWORD",
+    ];
+    for name in names {
+        for text in [
+            format!("mcpServers: {{a: {{command: x, env: {{{name}: '1'}}}}}}"),
+            format!("mcpServers: {{a: {{url: 'https://a.example', headers: {{{name}: on}}}}}}"),
+        ] {
+            let configuration = load_text("pegboard.yaml", &text).unwrap();
+            assert!(configuration.problems.is_empty(), "{text}: {:?}", configuration.problems);
+        }
+    }
+    for text in [
+        "providers: {p: {type: anthropic, apiKey: abc}}",
+        "openapiSpecs: {a: {spec: 'https://a.example', credentials: {k: {value: abc}}}}",
+    ] {
+        let configuration = load_text("pegboard.yaml", text).unwrap();
+        let mut problems = configuration.problems.iter().map(|problem| &problem.message);
+        assert!(
+            problems.any(|problem| problem.contains("fewer than")),
+            "{text}: {:?}",
+            configuration.problems
+        );
+    }
+}
+
+#[test]
 fn no_secret_is_printed() {
     let texts = [
         ("pegboard.json", r#"{"mcpServers": {"a": {"command": "x", "args": ["--key=${KEY}"]}}}"#),
