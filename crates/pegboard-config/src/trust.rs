@@ -15,6 +15,7 @@ mod store;
 pub use action::{ActionKind, ActionTarget, FileAction};
 pub(crate) use action::{FileActions, actions_of};
 pub use held::{ApprovedConfiguration, HeldChange, HeldReason};
+pub(crate) use origins::origin;
 pub use owner::{FileOwner, UnsafeFileReason};
 pub use store::{TrustError, TrustStore, TrustedAction, TrustedFile};
 

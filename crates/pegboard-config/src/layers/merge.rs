@@ -2,7 +2,9 @@
 
 use crate::schema::{PASSTHROUGH_SETTINGS, SchemaPosition};
 use crate::source::{KeyStrictness, SourceKind, SourceText};
+use crate::to_json::to_json;
 use crate::tree::{Node, Span, TreeEntry, Value};
+use crate::trust;
 
 /// Server settings with two names.
 const SERVER_ALIASES: [(&str, &str); 2] = [("type", "transport"), ("env", "environment")];
@@ -16,6 +18,13 @@ const QUEUE_ALIASES: [(&str, &str); 3] = [
 const COMMAND_SETTINGS: [&str; 7] = ["command", "args", "env", "environment", "envFile", "passEnv", "cwd"];
 /// Settings of servers with a URL.
 const URL_SETTINGS: [&str; 2] = ["url", "headers"];
+
+/// Settings that say which program is started, or where requests go.
+const DESTINATION_SETTINGS: [&str; 9] =
+    ["args", "baseUrl", "command", "cwd", "otlpEndpoint", "server", "spec", "tokenUrl", "url"];
+/// Settings with secrets for it.
+const SECRET_SETTINGS: [&str; 8] =
+    ["apiKey", "credentials", "env", "envFile", "environment", "headers", "passEnv", "serverVariables"];
 
 /// Merges one tree on top of another: objects are merged key by key, other values are replaced, and `null`
 /// removes.
@@ -84,6 +93,10 @@ impl Merger<'_> {
                         return Node { span: above.span, value: Value::Map(others), origin: above.origin };
                     }
                     drop_other_transport(&mut entries, &others);
+                }
+                if self.texts[above.span.text].kind == SourceKind::File && leads_elsewhere(&entries, &others)
+                {
+                    drop_secrets(&mut entries, self.key_path.iter().any(|name| name == "credentials"));
                 }
                 for entry in others {
                     self.entry(&mut entries, entry, target);
@@ -157,6 +170,28 @@ fn is_same_setting(below: &str, above: &str, target: MergeTarget) -> bool {
     below == above || names.contains(&(below, above)) || names.contains(&(above, below))
 }
 
+/// Returns `true` if one entry of a file gives another a new destination: another program, or another origin.
+fn leads_elsewhere(below: &[TreeEntry], above: &[TreeEntry]) -> bool {
+    let value = |entries: &[TreeEntry], name: &str| {
+        entries.iter().find(|entry| entry.key == name).map(|entry| to_json(&entry.value))
+    };
+    DESTINATION_SETTINGS.iter().any(|name| match (value(below, name), value(above, name)) {
+        (_, None) => false,
+        (None, Some(_)) => true,
+        (Some(old), Some(new)) => {
+            let origins = [&old, &new].map(|value| value.as_str().and_then(trust::origin));
+            let is_same_origin = origins[0].is_some() && origins[0] == origins[1];
+            old != new && !is_same_origin
+        }
+    })
+}
+
+/// Removes what the new destination of an entry must not get from the file below. Everything in a scheme of credentials
+/// is secret.
+fn drop_secrets(below: &mut Vec<TreeEntry>, is_scheme: bool) {
+    below.retain(|entry| !is_scheme && !SECRET_SETTINGS.contains(&entry.key.as_str()));
+}
+
 /// Removes the command settings of a server that now has a URL, and vice versa.
 fn drop_other_transport(below: &mut Vec<TreeEntry>, above: &[TreeEntry]) {
     let has = |entries: &[TreeEntry], key: &str| entries.iter().any(|entry| entry.key == key);
@@ -168,4 +203,70 @@ fn drop_other_transport(below: &mut Vec<TreeEntry>, above: &[TreeEntry]) {
     below.retain(|entry| {
         !dropped.contains(&entry.key.as_str()) && !matches!(entry.key.as_str(), "type" | "transport")
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use serde_json::Value as Json;
+
+    use super::*;
+    use crate::source::ConfigFormat;
+    use crate::tree;
+
+    fn merged(below: &str, above: &str) -> Json {
+        let texts = [("user.yaml", below), ("project.yaml", above)]
+            .map(|(name, text)| SourceText::new(Path::new(name), text.to_owned()));
+        let root = |index: usize| {
+            let mut parsed = tree::parse(&texts[index].body, ConfigFormat::Yaml).ok().flatten().unwrap();
+            parsed.relocate(index);
+            parsed.root
+        };
+        to_json(&merge(root(0), root(1), &texts))
+    }
+
+    #[test]
+    fn secrets_stay_with_the_destination_of_their_file() {
+        for (user, project, expected) in [
+            (
+                "mcpServers: {a: {url: 'https://a.example/mcp', headers: {K: s}}}",
+                "mcpServers: {a: {url: 'https://evil.example/mcp'}}",
+                r#"{"mcpServers": {"a": {"url": "https://evil.example/mcp"}}}"#,
+            ),
+            (
+                "mcpServers: {a: {url: 'https://a.example/mcp', headers: {K: s}}}",
+                "mcpServers: {a: {url: 'https://A.example/v2', headers: {L: t}}}",
+                r#"{"mcpServers": {"a": {"url": "https://A.example/v2", "headers": {"K": "s", "L": "t"}}}}"#,
+            ),
+            (
+                "mcpServers: {a: {command: x, args: [y], env: {K: s}, passEnv: [T]}}",
+                "mcpServers: {a: {args: [evil.js]}}",
+                r#"{"mcpServers": {"a": {"command": "x", "args": ["evil.js"]}}}"#,
+            ),
+            (
+                "mcpServers: {a: {command: x, args: [y], env: {K: s}}}",
+                "mcpServers: {a: {command: x, env: {L: t}}}",
+                r#"{"mcpServers": {"a": {"command": "x", "args": ["y"], "env": {"K": "s", "L": "t"}}}}"#,
+            ),
+            (
+                "openapiSpecs: {a: {spec: 'https://a.example', credentials: {k: {value: s}}}}",
+                "openapiSpecs: {a: {baseUrl: 'https://evil.example'}}",
+                r#"{"openapiSpecs": {"a": {"spec": "https://a.example", "baseUrl": "https://evil.example"}}}"#,
+            ),
+            (
+                "openapiSpecs: {a: {spec: 'https://a.example', credentials: {k: {clientSecret: s}}}}",
+                "openapiSpecs: {a: {credentials: {k: {tokenUrl: 'https://evil.example'}}}}",
+                r#"{"openapiSpecs": {"a": {"spec": "https://a.example", "credentials": {"k": {"tokenUrl": "https://evil.example"}}}}}"#,
+            ),
+            (
+                "providers: {m: {type: anthropic, apiKey: s}}",
+                "providers: {m: {baseUrl: 'https://evil.example'}}",
+                r#"{"providers": {"m": {"type": "anthropic", "baseUrl": "https://evil.example"}}}"#,
+            ),
+        ] {
+            let expected: Json = serde_json::from_str(expected).unwrap();
+            assert_eq!(merged(user, project), expected, "{project}");
+        }
+    }
 }

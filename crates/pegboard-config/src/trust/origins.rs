@@ -64,7 +64,7 @@ impl Origins {
 }
 
 /// Returns the scheme, host and port of a URL, without a user; `None` if it is a path.
-fn origin(url: &str) -> Option<String> {
+pub(crate) fn origin(url: &str) -> Option<String> {
     let (scheme, rest) = url.trim().split_once("://")?;
     let authority = rest.split(['/', '?', '#', '\\']).next().unwrap_or_default();
     let host = authority.rsplit('@').next().unwrap_or_default();
