@@ -114,6 +114,28 @@ impl CallError {
         Self::NotFound(NotFound::Tool { name: name.into(), nearest: Vec::new() })
     }
 
+    /// Returns the error with a changed reason, if that may quote what a server or the system has said.
+    #[must_use]
+    pub fn map_reason(self, change: impl FnOnce(&str) -> String) -> Self {
+        match self {
+            Self::CircuitOpen { reason } => Self::CircuitOpen { reason: change(&reason) },
+            Self::AuthRequired { reason } => Self::AuthRequired { reason: change(&reason) },
+            Self::ServerUnavailable { reason } => Self::ServerUnavailable { reason: change(&reason) },
+            Self::Transport { reason } => Self::Transport { reason: change(&reason) },
+            Self::NotFound(_)
+            | Self::NotPermitted { .. }
+            | Self::InvalidParameters { .. }
+            | Self::LimitExceeded { .. }
+            | Self::Canceled { .. }
+            | Self::QueueTimeout { .. }
+            | Self::TimedOut { .. }
+            | Self::DeadlinePassed { .. }
+            | Self::Failed(_)
+            | Self::OutputInvalid { .. }
+            | Self::Panicked { .. } => self,
+        }
+    }
+
     /// Returns the error kind, the same on every surface.
     pub fn kind(&self) -> ErrorKind {
         match self {

@@ -446,6 +446,11 @@ impl RuntimeShared {
         self.redactor.load().value(&redact::redacted(value)).to_string()
     }
 
+    /// Returns an error with secrets redacted: a server may repeat a key that it does not accept.
+    pub(crate) fn redacted_error(&self, error: CallError) -> CallError {
+        error.map_reason(|reason| self.redactor.load().text(reason).into_owned())
+    }
+
     /// Returns the state with secrets redacted.
     pub(crate) fn without_secrets(&self, state: &ServerState) -> ServerState {
         let clean = |text: &str| self.redactor.load().text(text).into_owned();

@@ -300,7 +300,7 @@ impl Toolboxes {
             let available = self.names(allowed);
             return Err(CallError::NotFound(NotFound::Toolbox { toolbox: toolbox.to_owned(), available }));
         };
-        let servers_failed = self.open_all(contents, shared.max_concurrent_starts()).await;
+        let servers_failed = self.open_all(contents, shared).await;
         let servers_connected = contents.servers.len() - servers_failed.len();
         if servers_connected == 0 && !servers_failed.is_empty() {
             let each = servers_failed.iter().map(|failed| {
@@ -325,14 +325,14 @@ impl Toolboxes {
 
     /// Opens the servers of a toolbox; returns those that are not ready, in order. A server that takes much
     /// longer than the others is not waited for.
-    async fn open_all(&self, contents: &ToolboxContents, n_at_once: usize) -> Vec<FailedServer> {
+    async fn open_all(&self, contents: &ToolboxContents, shared: &RuntimeShared) -> Vec<FailedServer> {
         let started_at = Instant::now();
         let opening: Vec<_> = contents
             .servers
             .iter()
             .map(|(name, server)| async move { (name, server.open().await) })
             .collect();
-        let mut opening = stream::iter(opening).buffer_unordered(n_at_once);
+        let mut opening = stream::iter(opening).buffer_unordered(shared.max_concurrent_starts());
         let mut results = HashMap::new();
         let mut limit = None;
         while let Some(opened) = before_limit(limit, opening.next()).await.flatten() {
@@ -345,7 +345,7 @@ impl Toolboxes {
         let failed = contents.servers.keys().filter_map(|server| {
             let error = match results.get(server) {
                 Some(Ok(())) => return None,
-                Some(Err(error)) => error.text(),
+                Some(Err(error)) => shared.redacted_error(error.clone()).text(),
                 None => {
                     format!("MCP server '{server}' is still starting. Open the toolbox again in a moment")
                 }

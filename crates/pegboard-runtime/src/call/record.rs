@@ -116,6 +116,8 @@ impl CallRecord {
 
     pub(super) fn end(mut self, result: Result<Output, CallError>) -> CallResult {
         self.is_open = false;
+        let shared = self.active_call.caller().shared();
+        let result = result.map_err(|error| shared.redacted_error(error));
         self.finish(&result);
         let has_run = !matches!(&result, Err(error) if error.executed() == Executed::No);
         let duration =

@@ -49,7 +49,8 @@ impl Caller {
             let opened = join_all(servers.iter().map(|(_, server)| server.open())).await;
             // The servers of other toolboxes may suffice.
             if opened.iter().all(Result::is_err) {
-                opened.into_iter().collect::<Result<(), _>>()?;
+                let opened = opened.into_iter().collect::<Result<(), _>>();
+                opened.map_err(|error| shared.redacted_error(error))?;
             }
             shared.refresh();
             let snapshot = shared.catalogue.load();

@@ -96,7 +96,7 @@ impl Runtime {
         match (self.servers(scope).into_iter().find(is_it), opened) {
             (Some(status), Err(_)) if status.state.is_failure() => Ok(status),
             (Some(status), Ok(())) => Ok(status),
-            (_, Err(error)) => Err(error),
+            (_, Err(error)) => Err(self.0.redacted_error(error)),
             // It was replaced by a plan that does not contain it.
             (None, Ok(())) => Err(unknown_server(&self.0.active_plan(), toolbox, server)),
         }

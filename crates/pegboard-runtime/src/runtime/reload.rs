@@ -108,7 +108,7 @@ impl PreparedPlan {
         let before = shared.active_plan();
         let (changes, new) = active_plan.carry_over(&before);
         let active_plan = Arc::new(active_plan);
-        shared.redactor.store(Arc::new(Redactor::new(secrets)));
+        shared.redactor.store(Arc::new(Redactor::with_escapes(secrets)));
         // Until the switch is complete, calls of both plans must find their queues.
         shared.queues.add(&active_plan.settings.queues);
         shared.active_plan.store(Arc::clone(&active_plan));

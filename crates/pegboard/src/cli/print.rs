@@ -1,10 +1,12 @@
 //! Output to the terminal: the only place that writes text to it, and makes it printable.
 
+use std::collections::BTreeSet;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwapOption;
+use parking_lot::Mutex;
 use pegboard::json::RawJson;
 use pegboard::printable::{printable, printable_json};
 use pegboard::redact::Redactor;
@@ -30,11 +32,17 @@ const ERASE: &str = "\r\u{1b}[2K";
 
 /// Known secrets, which must not reach standard error: other programs collect it.
 static REDACTOR: ArcSwapOption<Redactor> = ArcSwapOption::const_empty();
+static SECRETS: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
-/// Redacts these secrets from everything that is written to standard error from now on.
+/// Redacts these secrets, and the earlier ones, from everything that is written to standard error from now on: a server
+/// may still use a secret that its configuration no longer has.
 pub(crate) fn redact<'s>(secrets: impl IntoIterator<Item = &'s Secret>) {
-    let redactor = Redactor::with_escapes(secrets.into_iter().map(Secret::reveal));
-    REDACTOR.store(Some(Arc::new(redactor)));
+    let mut known = SECRETS.lock();
+    let n_before = known.len();
+    known.extend(secrets.into_iter().map(|secret| secret.reveal().to_owned()));
+    if known.len() > n_before {
+        REDACTOR.store(Some(Arc::new(Redactor::with_escapes(&*known))));
+    }
 }
 
 /// Redacts known secrets from a text.

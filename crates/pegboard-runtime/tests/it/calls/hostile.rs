@@ -12,12 +12,14 @@ use pegboard_core::client::{
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::{CallError, ToolError};
 use pegboard_core::handler::Handler;
+use pegboard_core::id::{ServerName, ToolboxName};
 use pegboard_core::output::Output;
 use pegboard_core::owner::{Owner, OwnerScope};
-use pegboard_core::provider::{LocalProvider, ToolKind};
+use pegboard_core::provider::{LocalProvider, ProviderMethod, ProviderRequest, ToolKind};
 use pegboard_core::settings::ServerSettings;
 use pegboard_json::RawJson;
 use pegboard_runtime::event::RuntimeEvent;
+use pegboard_runtime::requests::ServerId;
 use pegboard_runtime::{Caller, CallerOptions, Runtime, RuntimeBuilder, SessionMode};
 use pegboard_stores::limits::CacheLimits;
 use pegboard_stores::memory;
@@ -382,6 +384,37 @@ async fn secrets_are_recorded_nowhere() {
         assert!(!recorded.contains(secret), "{secret}: {recorded}");
     }
     assert!(recorded.contains("[redacted]: 403"), "{recorded}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_repeats_its_key_tells_it_to_nobody() {
+    let why = "initialize: invalid API key canary-7d1f9e";
+    let start = async || {
+        Runtime::builder()
+            .secrets(["canary-7d1f9e".to_owned()])
+            .toolbox("dev", "")
+            .provide("leaky", SlowServer::new(&["tool"], Some(why)).0)
+            .start()
+            .await
+            .unwrap()
+    };
+    let mut said = Vec::new();
+    for name in ["leaky__tool", "leaky/tool", "dev/leaky/tool"] {
+        let runtime = start().await;
+        said.push(line(&call(&caller(&runtime), name, json!({})).await));
+    }
+    let id =
+        ServerId { toolbox: ToolboxName::new("dev").unwrap(), server: ServerName::new("leaky").unwrap() };
+    let request = ProviderRequest { method: ProviderMethod::ReadResource, params: RawJson::empty_object() };
+    let runtime = start().await;
+    said.push(line(&caller(&runtime).request(&id, request, CallContext::default()).await));
+    said.push(start().await.caller(CallerOptions::default()).open("dev").await.unwrap_err().text());
+    let opened = start().await.open_server(&OwnerScope::All, "dev", "leaky").await;
+    said.push(opened.map_or_else(|error| error.text(), |status| format!("{:?}", status.state)));
+    for text in said {
+        assert!(!text.contains("canary"), "{text}");
+        assert!(!text.contains("API key") || text.contains("API key [redacted]"), "{text}");
+    }
 }
 
 #[tokio::test]
