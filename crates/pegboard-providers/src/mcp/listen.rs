@@ -161,11 +161,19 @@ async fn follow_streams(
                 if changed.is_err() {
                     return pending().await;
                 }
-                previous = Some(std::mem::replace(&mut current, ChangeStream::open(live, subscriptions_rx).await?));
+                let next = ChangeStream::open(live, subscriptions_rx).await?;
+                let replaced = std::mem::replace(&mut current, next);
+                previous = Some(kept(previous.take(), replaced, unacknowledged.is_none()));
                 unacknowledged = current.id();
             }
         }
     }
+}
+
+/// Returns the stream to keep until the next one is acknowledged: the one that was acknowledged last, however often the
+/// subscriptions change in between.
+fn kept<S>(previous: Option<S>, replaced: S, is_acknowledged: bool) -> S {
+    previous.filter(|_| !is_acknowledged).unwrap_or(replaced)
 }
 
 /// Waits until the server has acknowledged the subscription; forever if none is pending.
@@ -229,6 +237,23 @@ impl ChangeStream {
     fn drain(mut self, in_flight: &InFlightCalls) {
         while let Some(ResponseEvent::Notification(notice)) = self.next().now_or_never() {
             in_flight.handle_notification(notice);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stream_that_was_acknowledged_last_is_kept() {
+        for (previous, replaced, is_acknowledged, expected) in [
+            (None, "first", false, "first"),
+            (None, "first", true, "first"),
+            (Some("acknowledged"), "pending", false, "acknowledged"),
+            (Some("older"), "acknowledged", true, "acknowledged"),
+        ] {
+            assert_eq!(kept(previous, replaced, is_acknowledged), expected);
         }
     }
 }
