@@ -186,18 +186,32 @@ impl Backups {
         self.store(&record, "before", change.old.as_deref().unwrap_or_default())?;
         self.store(&record, "after", &change.new)?;
         self.records.push(record.clone());
-        while self.records.len() > MAX_RECORDS {
-            let oldest = self.records.remove(0);
-            self.drop_files(&oldest);
-        }
         self.save()?;
-        change.write_guarded().map_err(|error| {
-            // The file is unchanged, so the record is removed.
-            self.records.retain(|kept| *kept != record);
-            self.drop_files(&record);
-            let _ = self.save();
-            error.into()
-        })
+        let was_open = match change.write_guarded() {
+            Ok(was_open) => was_open,
+            Err(error) => {
+                // The file is unchanged, so the record is removed.
+                self.records.retain(|kept| *kept != record);
+                let _ = self.save();
+                self.drop_files(&record);
+                return Err(error.into());
+            }
+        };
+        self.drop_oldest()?;
+        Ok(was_open)
+    }
+
+    /// Drops the oldest records beyond the maximum, once a new one is complete: first from the index, which never names a
+    /// file that is gone.
+    fn drop_oldest(&mut self) -> Result<(), BackupError> {
+        let n_surplus = self.records.len().saturating_sub(MAX_RECORDS);
+        if n_surplus == 0 {
+            return Ok(());
+        }
+        let dropped: Vec<BackupRecord> = self.records.drain(..n_surplus).collect();
+        self.save()?;
+        dropped.iter().for_each(|record| self.drop_files(record));
+        Ok(())
     }
 
     /// Finds the content before the last change. Consecutive changes by Pegboard count as one.
@@ -320,3 +334,35 @@ fn set_mode(path: &Path, mode: Option<u32>) {
 
 #[cfg(not(unix))]
 fn set_mode(_: &Path, _: Option<u32>) {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clients::clients;
+
+    #[test]
+    fn the_oldest_backup_goes_only_when_a_new_one_is_complete() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut backups = Backups::open_locked(&folder.path().join("backups")).unwrap();
+        let client = &clients()[0];
+        let record = |id| BackupRecord {
+            id,
+            client: client.name().to_owned(),
+            path: folder.path().join("other.json"),
+            existed: true,
+            mode: None,
+        };
+        backups.records = (1..=u32::try_from(MAX_RECORDS).unwrap()).map(|id| record(id.into())).collect();
+        let oldest = backups.store(&record(1), "before", "first").unwrap();
+        let path = folder.path().join("client.json");
+        fs::write(&path, "present").unwrap();
+        let change =
+            |old: &str| FileChange { path: path.clone(), old: Some(old.to_owned()), new: "new".to_owned() };
+        for (old, is_written) in [("something else", false), ("present", true)] {
+            assert_eq!(backups.write(client, &change(old)).is_ok(), is_written);
+            let index = Backups::open(&backups.folder).unwrap().records;
+            assert_eq!((index.len(), &index), (MAX_RECORDS, &backups.records));
+            assert_eq!((index[0].id == 1, oldest.exists()), (!is_written, !is_written));
+        }
+    }
+}
