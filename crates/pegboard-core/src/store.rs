@@ -266,12 +266,29 @@ pub trait CredentialStore: Send + Sync + 'static {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CredentialKey(pub String);
 
+/// Entries of a batch that a log refused.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RefusedEntries {
+    /// Number of entries.
+    pub n_entries: u64,
+    /// Reason for the first one.
+    pub reason: Option<StoreError>,
+}
+
+impl RefusedEntries {
+    /// Counts one more entry.
+    pub fn add(&mut self, reason: StoreError) {
+        self.n_entries += 1;
+        self.reason.get_or_insert(reason);
+    }
+}
+
 /// Log of finished calls, and of trace records of calls in named sessions.
 ///
 /// Entries are written in batches and never change. A full log drops its oldest entries; calls also expire.
 pub trait CallLog: Send + Sync + 'static {
-    /// Appends a batch. Entries that are too large are refused with an error; the others are stored.
-    fn append(&self, batch: LogBatch, now: SystemTime) -> StoreFuture<'_, ()>;
+    /// Appends a batch. Entries that are too large are refused; the others are stored.
+    fn append(&self, batch: LogBatch, now: SystemTime) -> StoreFuture<'_, RefusedEntries>;
     /// Returns the calls with these ids, as far as they are in the log, in no particular order.
     fn calls_by_id(
         &self,

@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use pegboard_core::owner::Owner;
-use pegboard_core::store::{CallLog, CallSummary, FinishedCall, LogEntry, OwnedTrace, StoreError};
+use pegboard_core::store::{
+    CallLog, CallSummary, FinishedCall, LogEntry, OwnedTrace, RefusedEntries, StoreError,
+};
 use pegboard_json::RawJson;
 use serde::Serialize;
 use tokio::sync::{Notify, watch};
@@ -36,8 +38,8 @@ const MAX_BODY_BYTES: usize = 512 << 10;
 const USUAL_BODY_BYTES: usize = 1 << 10;
 /// Size of most calls in the compact form.
 const COMPACT_BODY_BYTES: usize = 1 << 7;
-/// Timeout of one write.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Timeout of one write, much longer than any disk takes.
+const WRITE_TIMEOUT: Duration = Duration::from_mins(1);
 /// Timeout of a flush.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 /// Minimum time between two warnings about lost entries.
@@ -152,8 +154,13 @@ impl LogWriterTask {
         if n_entries > 0 {
             let batch = Box::new(pending.entries.into_iter().map(LogEntry::from));
             let written = self.store.append(batch, self.wall.now());
-            if let Err(error) = with_timeout(WRITE_TIMEOUT, written).await {
-                self.report_loss(LogLossReason::StoreFailed, n_entries, Some(&error));
+            // A write that is late is complete in the end; counted as lost, it would be there all the same.
+            let (n_lost, reason) = match with_timeout(WRITE_TIMEOUT, written).await {
+                Ok(RefusedEntries { n_entries, reason }) => (n_entries, reason),
+                Err(error) => (n_entries, Some(error)),
+            };
+            if n_lost > 0 {
+                self.report_loss(LogLossReason::StoreFailed, n_lost, reason.as_ref());
             }
         }
         self.queue.n_attempted.send_replace(pending.n_pushed);

@@ -11,8 +11,8 @@ use pegboard_core::call::{Call, Invoker};
 use pegboard_core::owner::OwnerScope;
 use pegboard_core::redact::{Redactor, is_secret_name, redacted};
 use pegboard_core::store::{
-    CallLog, CallQuery, CallSummary, FinishedCall, LogBatch, LogEntry, SessionSummary, StoreError,
-    StoreFuture, TraceQuery, TraceRecord,
+    CallLog, CallQuery, CallSummary, FinishedCall, LogBatch, LogEntry, RefusedEntries, SessionSummary,
+    StoreError, StoreFuture, TraceQuery, TraceRecord,
 };
 use pegboard_runtime::metrics::{Metrics, MetricsLimits};
 use pegboard_runtime::sessions::CallerContext;
@@ -344,6 +344,9 @@ enum LogBehaviour {
     Well,
     Failing,
     Silent,
+    /// It takes half a minute.
+    Slow,
+    RefusingTheFirst,
 }
 
 impl ScriptedLog {
@@ -358,14 +361,29 @@ impl ScriptedLog {
 }
 
 impl CallLog for ScriptedLog {
-    fn append(&self, batch: LogBatch, _now: SystemTime) -> StoreFuture<'_, ()> {
+    fn append(&self, batch: LogBatch, now: SystemTime) -> StoreFuture<'_, RefusedEntries> {
         match *self.behaviour.lock().unwrap() {
             LogBehaviour::Well => async {
                 self.tools.lock().unwrap().extend(batch.map(|entry| match entry {
                     LogEntry::Call(call) => call.summary.tool.to_string(),
                     LogEntry::Trace(trace) => trace.record.content,
                 }));
-                Ok(())
+                Ok(RefusedEntries::default())
+            }
+            .boxed(),
+            LogBehaviour::Slow => async move {
+                time::sleep(Duration::from_secs(30)).await;
+                *self.behaviour.lock().unwrap() = LogBehaviour::Well;
+                self.append(batch, now).await
+            }
+            .boxed(),
+            LogBehaviour::RefusingTheFirst => async move {
+                let mut batch = batch;
+                let mut refused = RefusedEntries::default();
+                batch.next();
+                refused.add(StoreError::Full { reason: "too large".into() });
+                *self.behaviour.lock().unwrap() = LogBehaviour::Well;
+                self.append(batch, now).await.map(|_| refused)
             }
             .boxed(),
             LogBehaviour::Failing => async { Err(StoreError::Full { reason: "no space".into() }) }.boxed(),
@@ -492,9 +510,25 @@ async fn a_log_that_never_answers_does_not_block() {
     assert_eq!(began.elapsed(), Duration::from_secs(5));
     logged.call(4..5);
     logged.log.set_behaviour(LogBehaviour::Well);
+    time::sleep(Duration::from_mins(1)).await;
     logged.runtime.flush_call_log().await;
     assert_eq!(logged.log.tools(), names(4..5));
     assert_eq!(logged.lost(), r#"{reason="store_failed"} 4"#);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_entries_that_are_not_in_the_log_are_lost() {
+    for (behaviour, logged_calls, lost) in [
+        (LogBehaviour::Slow, 0..4, ""),
+        (LogBehaviour::RefusingTheFirst, 1..4, r#"{reason="store_failed"} 1"#),
+    ] {
+        let logged = LoggedRuntime::start().await;
+        logged.log.set_behaviour(behaviour);
+        logged.call(0..4);
+        time::sleep(Duration::from_secs(40)).await;
+        assert_eq!(logged.log.tools(), names(logged_calls));
+        assert_eq!(logged.lost(), lost);
+    }
 }
 
 thread_local! {

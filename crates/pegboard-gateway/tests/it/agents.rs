@@ -10,8 +10,8 @@ use pegboard_core::output::Output;
 use pegboard_core::owner::OwnerScope;
 use pegboard_core::settings::RuntimeSettings;
 use pegboard_core::store::{
-    CallLog, CallQuery, CallSummary, FinishedCall, LogBatch, SessionStore, SessionSummary, StoreError,
-    StoreFuture, TraceQuery, TraceRecord,
+    CallLog, CallQuery, CallSummary, FinishedCall, LogBatch, RefusedEntries, SessionStore, SessionSummary,
+    StoreError, StoreFuture, TraceQuery, TraceRecord,
 };
 use pegboard_gateway::{Gateway, serve};
 use pegboard_json::RawJson;
@@ -488,7 +488,7 @@ async fn without_payloads_a_record_has_nothing_of_the_arguments_and_the_answer()
 struct BrokenLog;
 
 impl CallLog for BrokenLog {
-    fn append(&self, _batch: LogBatch, _now: SystemTime) -> StoreFuture<'_, ()> {
+    fn append(&self, _batch: LogBatch, _now: SystemTime) -> StoreFuture<'_, RefusedEntries> {
         Box::pin(async { Err(StoreError::Failed { reason: "it is broken".to_owned() }) })
     }
 

@@ -11,8 +11,8 @@ use std::time::{Duration, SystemTime};
 
 use pegboard_core::owner::{Owner, OwnerScope};
 use pegboard_core::store::{
-    CallLog, CallQuery, CallSummary, FinishedCall, LogBatch, LogEntry, OwnedTrace, SessionSummary,
-    StoreError, StoreFuture, StoreUsage, TraceQuery, TraceRecord,
+    CallLog, CallQuery, CallSummary, FinishedCall, LogBatch, LogEntry, OwnedTrace, RefusedEntries,
+    SessionSummary, StoreError, StoreFuture, StoreUsage, TraceQuery, TraceRecord,
 };
 use rusqlite::{Connection, OptionalExtension, Row, Transaction};
 use serde::de::DeserializeOwned;
@@ -38,7 +38,7 @@ const EXTENSION_TIME: Duration = Duration::from_mins(10);
 const MAX_DEPTH: usize = 100;
 
 impl CallLog for Database {
-    fn append(&self, batch: LogBatch, now: SystemTime) -> StoreFuture<'_, ()> {
+    fn append(&self, batch: LogBatch, now: SystemTime) -> StoreFuture<'_, RefusedEntries> {
         let limits = self.limits;
         self.run_to_completion(move |connection| append(connection, &limits, batch, now))
     }
@@ -280,11 +280,11 @@ fn append(
     limits: &DatabaseLimits,
     batch: LogBatch,
     now: SystemTime,
-) -> JobResult<()> {
+) -> JobResult<RefusedEntries> {
     let change = begin(connection, Durability::Process)?;
     let mut calls = SegmentWriter::<CallHead>::new(limits.calls, now);
     let mut traces = SegmentWriter::<TraceHead>::new(limits.traces, now);
-    let mut added = Ok(());
+    let mut refused = RefusedEntries::default();
     for entry in batch {
         let is_added = match entry {
             LogEntry::Call(FinishedCall { summary, body }) => {
@@ -295,12 +295,14 @@ fn append(
                 Err(refused) => Err(refused),
             },
         };
-        added = added.and(is_added);
+        if let Err(reason) = is_added {
+            refused.add(reason);
+        }
     }
     calls.finish(&change)?;
     traces.finish(&change)?;
     change.commit()?;
-    Ok(added?)
+    Ok(refused)
 }
 
 /// Collects entries of one kind and writes them as segments.

@@ -9,8 +9,8 @@ use pegboard_core::call::{Call, Invoker};
 use pegboard_core::owner::OwnerScope;
 use pegboard_core::provider::LocalProvider;
 use pegboard_core::store::{
-    CallLog, CallQuery, CallSummary, FinishedCall, LogBatch, SessionSummary, StoreError, StoreFuture,
-    TraceQuery, TraceRecord,
+    CallLog, CallQuery, CallSummary, FinishedCall, LogBatch, RefusedEntries, SessionSummary, StoreError,
+    StoreFuture, TraceQuery, TraceRecord,
 };
 use pegboard_runtime::{CallerOptions, Runtime, SessionMode};
 use pegboard_stores::sqlite::Database;
@@ -112,7 +112,7 @@ struct Counting {
 }
 
 impl CallLog for Counting {
-    fn append(&self, batch: LogBatch, _now: SystemTime) -> StoreFuture<'_, ()> {
+    fn append(&self, batch: LogBatch, _now: SystemTime) -> StoreFuture<'_, RefusedEntries> {
         self.n_rounds.fetch_add(1, Ordering::SeqCst);
         self.n_calls.fetch_add(batch.count(), Ordering::SeqCst);
         async { Err(StoreError::Failed { reason: "it never does".to_owned() }) }.boxed()

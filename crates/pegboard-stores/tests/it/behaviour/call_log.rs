@@ -59,7 +59,8 @@ fn failed(id: &str, owner: &str, started: u64) -> FinishedCall {
 }
 
 async fn add(log: &Database, calls: Vec<FinishedCall>, now: u64) -> Result<(), StoreError> {
-    log.append(Box::new(calls.into_iter().map(LogEntry::Call)), at(now)).await
+    let refused = log.append(Box::new(calls.into_iter().map(LogEntry::Call)), at(now)).await?;
+    refused.reason.map_or(Ok(()), Err)
 }
 
 async fn found(log: &Database, query: CallQuery, now: u64) -> String {
@@ -217,7 +218,8 @@ fn owned(record: TraceRecord) -> OwnedTrace {
 }
 
 async fn append(log: &Database, record: TraceRecord) -> Result<(), StoreError> {
-    log.append(Box::new([LogEntry::Trace(owned(record))].into_iter()), at(0)).await
+    let refused = log.append(Box::new([LogEntry::Trace(owned(record))].into_iter()), at(0)).await?;
+    refused.reason.map_or(Ok(()), Err)
 }
 
 fn query(workspace: Option<&str>, session: Option<&str>, limit: usize) -> TraceQuery {
