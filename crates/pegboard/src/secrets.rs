@@ -14,7 +14,9 @@ use parking_lot::Mutex;
 use pegboard::config::{SecretSource, assumed_secret};
 use pegboard::providers::process::is_inherited_name;
 use pegboard::secret::Secret;
-use pegboard_auth::secret_storage::{SecretName, SecretStorage};
+use pegboard_auth::secret_storage::{
+    KeyringError, SecretName, SecretPlace, SecretStorage, SecretStorageError,
+};
 
 use crate::cli::CliError;
 use crate::environment;
@@ -45,17 +47,59 @@ pub(crate) fn open_storage(state: Option<&Path>) -> Result<SecretStorage, CliErr
     }
 }
 
-/// Secrets of one load of the configuration. A command runs once, however often it is referred to.
+/// Secrets of one load of the configuration. A command runs once, and the keyring is asked once for a name, however often
+/// they are referred to.
 pub(crate) struct UserSecrets {
     state: Option<PathBuf>,
     storage: OnceLock<Result<SecretStorage, String>>,
+    stored: Mutex<HashMap<String, Option<Secret>>>,
+    /// Error of a keyring that is locked. It is not asked again: each question may wait for an answer of the user.
+    keyring_error: Mutex<Option<String>>,
     printed: Mutex<HashMap<Vec<String>, Result<Secret, String>>>,
 }
 
 impl UserSecrets {
     /// Creates the secrets in a state folder, or in the default one.
     pub(crate) fn new(state: Option<&Path>) -> Self {
-        Self { state: state.map(Path::to_owned), storage: OnceLock::new(), printed: Mutex::default() }
+        Self {
+            state: state.map(Path::to_owned),
+            storage: OnceLock::new(),
+            stored: Mutex::default(),
+            keyring_error: Mutex::default(),
+            printed: Mutex::default(),
+        }
+    }
+}
+
+impl UserSecrets {
+    /// Asks for a secret, unless the answer is known, or the keyring that has it gave none before.
+    fn ask_once(
+        &self,
+        name: &str,
+        is_in_file: impl FnOnce() -> bool,
+        ask: impl FnOnce() -> Result<Option<Secret>, SecretStorageError>,
+    ) -> Result<Option<Secret>, String> {
+        if let Some(known) = self.stored.lock().get(name) {
+            return Ok(known.clone());
+        }
+        let mut keyring_error = self.keyring_error.lock();
+        if let Some(error) = keyring_error.as_ref().filter(|_| !is_in_file()) {
+            return Err(error.clone());
+        }
+        match ask() {
+            Ok(secret) => {
+                self.stored.lock().insert(name.to_owned(), secret.clone());
+                Ok(secret)
+            }
+            Err(error) => {
+                let text = error.to_string();
+                if let SecretStorageError::Keyring(KeyringError::TimedOut | KeyringError::Refused(_)) = error
+                {
+                    *keyring_error = Some(text.clone());
+                }
+                Err(text)
+            }
+        }
     }
 }
 
@@ -63,8 +107,14 @@ impl SecretSource for UserSecrets {
     fn keyring(&self, name: &str) -> Result<Option<Secret>, String> {
         let open = || open_storage(self.state.as_deref()).map_err(|error| error.message().to_owned());
         let storage = self.storage.get_or_init(open).as_ref().map_err(Clone::clone)?;
-        let name = SecretName::new(name).map_err(|error| error.to_string())?;
-        storage.get(&name).map_err(|error| error.to_string())
+        let wanted = SecretName::new(name).map_err(|error| error.to_string())?;
+        // What is in the file needs no keyring.
+        let is_in_file = || {
+            let is_it =
+                |(name, place): &(SecretName, SecretPlace)| *name == wanted && *place == SecretPlace::File;
+            storage.list().is_ok_and(|all| all.iter().any(is_it))
+        };
+        self.ask_once(name, is_in_file, || storage.get(&wanted))
     }
 
     fn command(&self, words: &[String]) -> Result<Secret, String> {
@@ -114,6 +164,10 @@ fn output_of(words: &[String], limit: Duration) -> Result<Secret, String> {
         name.to_str().is_some_and(|name| is_inherited_name(name) || COMMAND_VARIABLES.contains(&name))
     };
     command.args(arguments).env_clear();
+    // As the servers of the same file: a relative path must not lead into whatever folder the user is in.
+    if let Some(home) = environment::var("HOME").filter(|home| Path::new(home).is_dir()) {
+        command.current_dir(home);
+    }
     command.envs(environment::vars_os().filter(|(name, _)| is_passed(name)));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     #[cfg(unix)]
@@ -191,6 +245,36 @@ mod tests {
         }
         let missing = output_of(&["no-such-program-at-all".to_owned()], limit).err();
         assert_eq!(missing.as_deref(), Some("was not found in PATH"));
+    }
+
+    #[test]
+    fn a_locked_keyring_is_asked_once_and_the_file_still_has_its_secrets() {
+        let secrets = UserSecrets::new(None);
+        let asked = std::cell::RefCell::new(Vec::new());
+        let ask = |name: &'static str, is_in_file: bool, answer: Result<Option<&str>, KeyringError>| {
+            let answer = answer.map(|found| found.map(Secret::new)).map_err(SecretStorageError::from);
+            let found = secrets.ask_once(
+                name,
+                || is_in_file,
+                || {
+                    asked.borrow_mut().push(name);
+                    answer
+                },
+            );
+            found.map(|secret| secret.map(|secret| secret.reveal().to_owned())).ok()
+        };
+        for _ in 0..2 {
+            assert_eq!(ask("a", false, Ok(Some("value"))), Some(Some("value".to_owned())));
+            assert_eq!(ask("b", false, Ok(None)), Some(None));
+        }
+        // It is not there at all: others may be in the file.
+        assert_eq!(ask("c", false, Err(KeyringError::Missing)), None);
+        for name in ["d", "e"] {
+            assert_eq!(ask(name, false, Err(KeyringError::TimedOut)), None);
+        }
+        assert_eq!(ask("f", true, Ok(Some("sealed"))), Some(Some("sealed".to_owned())));
+        assert_eq!(ask("a", false, Err(KeyringError::TimedOut)), Some(Some("value".to_owned())));
+        assert_eq!(*asked.borrow(), ["a", "b", "c", "d", "f"]);
     }
 
     #[test]
