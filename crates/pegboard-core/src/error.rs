@@ -251,6 +251,13 @@ pub enum NotFound {
         /// Name of the toolbox.
         toolbox: String,
     },
+    /// A tool of a server that the configuration disables.
+    Disabled {
+        /// Name of the server.
+        server: String,
+        /// Name of the toolbox.
+        toolbox: String,
+    },
     /// Unknown server in a toolbox.
     Server {
         /// Requested name.
@@ -313,6 +320,9 @@ impl NotFound {
                     "Toolbox '{toolbox}' is not open. Call open_toolbox with {{\"toolbox\": {quoted}}} first"
                 )
             }
+            Self::Disabled { server, toolbox } => {
+                format!("Server '{server}' (toolbox '{toolbox}') is disabled")
+            }
             Self::Server { server, toolbox, available } => {
                 let available = listed(available);
                 format!("Server '{server}' not found in toolbox '{toolbox}'. Available servers: {available}")
@@ -335,7 +345,7 @@ impl NotFound {
             Self::Ambiguous { candidates, .. } => candidates.clone(),
             Self::Toolbox { toolbox, available } => among(toolbox, available),
             Self::Server { server, available, .. } => among(server, available),
-            Self::Agent { .. } | Self::NotOpen { .. } => Vec::new(),
+            Self::Agent { .. } | Self::NotOpen { .. } | Self::Disabled { .. } => Vec::new(),
         }
     }
 
@@ -346,6 +356,7 @@ impl NotFound {
             }
             Self::Toolbox { .. } | Self::NotOpen { .. } => ErrorKind::UnknownToolbox,
             Self::Server { .. } => ErrorKind::UnknownServer,
+            Self::Disabled { .. } => ErrorKind::ServerUnavailable,
         }
     }
 }

@@ -31,7 +31,7 @@ pub(crate) fn upstream_error(call_result: &CallResult) -> Option<RpcError> {
 /// the model, so it is a result.
 pub(crate) fn unknown_tool(call_result: &CallResult) -> Option<RpcError> {
     match &call_result.result {
-        Err(CallError::NotFound(NotFound::NotOpen { .. })) => None,
+        Err(CallError::NotFound(NotFound::NotOpen { .. } | NotFound::Disabled { .. })) => None,
         Err(error @ CallError::NotFound(_)) => {
             Some(RpcError::new(code::INVALID_PARAMS, error.text()).with_data(error_details(error)))
         }

@@ -421,7 +421,8 @@ impl RuntimeShared {
         listings: Vec<ServerListing>,
         built: &mut Vec<ServerListing>,
     ) {
-        let snapshot = self.catalogue.load().rebuild(&listings, active_plan.settings.tool_name_max_length);
+        let name_limit = active_plan.settings.tool_name_max_length;
+        let snapshot = self.catalogue.load().rebuild_beside(&listings, &active_plan.disabled, name_limit);
         self.catalogue.publish(snapshot);
         *built = listings;
     }

@@ -144,7 +144,8 @@ pub async fn start(
     let secrets = KnownSecrets::default();
     let known = secrets.add(&configuration.secrets, telemetry);
     let disabled = DisabledServers::default();
-    disabled.replace(disabled_servers(&configuration));
+    let off = disabled_servers(&configuration);
+    disabled.replace(off.clone());
     let (plan, views) = factory.plan(configuration).await;
     // Last, since it may check the whole file, and listings are loaded from it.
     let database = Arc::clone(&stores.database);
@@ -154,7 +155,7 @@ pub async fn start(
         }
     });
     let builder = Runtime::builder()
-        .plan(plan.secrets(known))
+        .plan(plan.secrets(known).disabled(off))
         .principals(principals)
         .observe(Arc::new(EventLogger::default()))
         .observe(Arc::clone(&metrics) as _)
@@ -203,7 +204,7 @@ impl App {
         let known = self.secrets.add(&configuration.secrets, telemetry);
         let disabled = disabled_servers(&configuration);
         let (plan, settings) = self.factory.plan(configuration).await;
-        let prepared = self.runtime.prepare(plan.secrets(known)).await?;
+        let prepared = self.runtime.prepare(plan.secrets(known).disabled(disabled.clone())).await?;
         self.gateway.set_views(views);
         let runtime = prepared.apply();
         self.disabled.replace(disabled);

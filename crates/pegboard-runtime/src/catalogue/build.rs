@@ -16,6 +16,7 @@ use serde_json::Value;
 use super::labels::LabelIndex;
 use super::name_index::NameIndex;
 use super::{CatalogueTool, Collision, ListingSlot, ServerListing, Snapshot, ToolPolicy, Warning};
+use crate::call::requests::ServerId;
 use crate::filter::ToolFilter;
 use crate::names::{AssignedName, assign_agent_mode_names, assign_flat_names, server_labels};
 
@@ -33,6 +34,17 @@ impl Snapshot {
     /// Builds a snapshot that reuses every unchanged tool of this one.
     #[must_use]
     pub fn rebuild(&self, listings: &[ServerListing], name_limit: usize) -> Self {
+        self.rebuild_beside(listings, &[], name_limit)
+    }
+
+    /// Same as [`rebuild`](Self::rebuild), beside servers that the configuration disables.
+    #[must_use]
+    pub(crate) fn rebuild_beside(
+        &self,
+        listings: &[ServerListing],
+        disabled: &[ServerId],
+        name_limit: usize,
+    ) -> Self {
         let mut next = Self::default();
         let labels = server_labels(listings.iter().map(|listing| (&listing.toolbox, &listing.server)));
         for (listing, label) in listings.iter().zip(labels) {
@@ -42,7 +54,7 @@ impl Snapshot {
                 UnnamedTools::reuse(self, listing).unwrap_or_else(|| UnnamedTools::of(listing)),
             );
         }
-        let labels = LabelIndex::of(&next.slots, name_limit);
+        let labels = LabelIndex::of(&next.slots, disabled, name_limit);
         let is_own = |name: &str, id: &ToolId| {
             next.slot_index(&id.toolbox, &id.server).is_some_and(|slot| labels.is_own(name, slot))
         };

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use pegboard_core::provider::ToolKind;
 
 use super::ListingSlot;
+use crate::call::requests::ServerId;
 use crate::names::shortened_head;
 
 /// Prefix that the specification of tool names gives the services of a web API.
@@ -18,6 +19,8 @@ pub(super) struct LabelIndex {
     by_prefix: HashMap<Box<str>, Vec<usize>>,
     /// Slots by the beginning of names with a label that is too long for them, which all have the same length.
     by_shortened: HashMap<Box<str>, Vec<usize>>,
+    /// Servers that the configuration disables, by their names and by `toolbox/server`. Their names are theirs.
+    disabled: HashMap<Box<str>, ServerId>,
     /// Services by `rest__{label}`.
     by_rest_prefix: HashMap<Box<str>, Vec<usize>>,
     max_prefix_bytes: usize,
@@ -43,7 +46,7 @@ impl NameOwner<'_, '_> {
 
 impl LabelIndex {
     /// Builds the index of all servers. Names are limited to `name_limit` bytes.
-    pub(super) fn of(slots: &[ListingSlot], name_limit: usize) -> Self {
+    pub(super) fn of(slots: &[ListingSlot], disabled: &[ServerId], name_limit: usize) -> Self {
         let mut index = Self::default();
         for (at, slot) in slots.iter().enumerate() {
             let path = format!("{}/{}", slot.listing.toolbox, slot.listing.server);
@@ -65,7 +68,15 @@ impl LabelIndex {
             // A label is never shared, so it takes precedence.
             index.by_prefix.entry(server.into()).or_insert(at);
         }
-        let prefixes = index.by_prefix.keys().chain(index.by_rest_prefix.keys());
+        for id in disabled {
+            let prefixes = [id.server.to_string(), format!("{}/{}", id.toolbox, id.server)];
+            // A server that is there takes precedence.
+            for prefix in prefixes.into_iter().filter(|prefix| !index.by_prefix.contains_key(prefix.as_str()))
+            {
+                index.disabled.entry(prefix.into()).or_insert_with(|| id.clone());
+            }
+        }
+        let prefixes = index.by_prefix.keys().chain(index.by_rest_prefix.keys()).chain(index.disabled.keys());
         index.max_prefix_bytes = prefixes.map(|prefix| prefix.len()).max().unwrap_or_default();
         index
     }
@@ -85,6 +96,15 @@ impl LabelIndex {
         }
     }
 
+    /// Returns the disabled server that a name belongs to, if no other has a longer prefix of it.
+    pub(super) fn disabled_owner(&self, name: &str) -> Option<&ServerId> {
+        if self.disabled.is_empty() {
+            return None;
+        }
+        let (prefix, id) = longest_prefix(&self.disabled, self.max_prefix_bytes, name)?;
+        self.owner(name).is_none_or(|owner| owner.prefix.len() < prefix.len()).then_some(id)
+    }
+
     /// Returns the service that a name in the form `rest__{service}_{operation}` belongs to.
     pub(super) fn service<'n>(&self, name: &'n str) -> Option<NameOwner<'_, 'n>> {
         if !name.starts_with(REST_PREFIX) {
@@ -95,7 +115,8 @@ impl LabelIndex {
 
     /// Returns `true` if a name belongs to no other server than this one.
     pub(super) fn is_own(&self, name: &str, slot: usize) -> bool {
-        self.owner(name).is_none_or(|owner| owner.slots.contains(&slot))
+        self.disabled_owner(name).is_none()
+            && self.owner(name).is_none_or(|owner| owner.slots.contains(&slot))
     }
 }
 
@@ -105,12 +126,22 @@ fn longest<'i, 'n>(
     max_prefix_bytes: usize,
     name: &'n str,
 ) -> Option<NameOwner<'i, 'n>> {
+    let (prefix, slots) = longest_prefix(by_prefix, max_prefix_bytes, name)?;
+    Some(NameOwner { slots, prefix, tool: tool_part(prefix, &name[prefix.len()..])? })
+}
+
+/// Returns the entry with the longest prefix that a separator follows in the name.
+fn longest_prefix<'i, 'n, V>(
+    by_prefix: &'i HashMap<Box<str>, V>,
+    max_prefix_bytes: usize,
+    name: &'n str,
+) -> Option<(&'n str, &'i V)> {
     let ends = name.match_indices(['_', '/']).map(|(at, _)| at);
     let ends = ends.filter(|at| *at <= max_prefix_bytes).collect::<Vec<_>>();
     ends.into_iter().rev().find_map(|at| {
         let (prefix, rest) = name.split_at(at);
-        let slots = by_prefix.get(prefix)?;
-        Some(NameOwner { slots, prefix, tool: tool_part(prefix, rest)? })
+        let found = by_prefix.get(prefix)?;
+        tool_part(prefix, rest).map(|_| (prefix, found))
     })
 }
 

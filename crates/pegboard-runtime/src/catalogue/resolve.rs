@@ -170,6 +170,9 @@ impl Snapshot {
         if let Some(found) = self.exact(name, scope) {
             return found;
         }
+        if let Some(disabled) = self.names.labels.disabled_owner(name) {
+            return self.of_disabled(name, disabled, scope);
+        }
         let owner = self.names.labels.owner(name);
         let target = owner.map(|owner| self.owned(name, owner, scope));
         if let Some(NameTarget::Exact(_) | NameTarget::Near(_)) = target {
@@ -201,6 +204,20 @@ impl Snapshot {
         };
         let tool = &self.tools[tool];
         Some(self.reachable(name, &tool.id.toolbox, scope).unwrap_or(NameTarget::Exact(tool)))
+    }
+
+    /// Returns the refusal of a name that belongs to a disabled server. It is no other server's, and none is suggested.
+    fn of_disabled(
+        &self,
+        name: &str,
+        ServerId { toolbox, server }: &ServerId,
+        scope: NameScope<'_>,
+    ) -> NameTarget<'_> {
+        NameTarget::Unknown(if scope.visible.has(toolbox) {
+            NotFound::Disabled { server: server.to_string(), toolbox: toolbox.to_string() }
+        } else {
+            unknown_tool(name, Vec::new())
+        })
     }
 
     /// Returns the refusal of a name in a toolbox that is not open or does not exist for the caller.

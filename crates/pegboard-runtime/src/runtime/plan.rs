@@ -36,6 +36,7 @@ pub struct RuntimePlan {
     current: Option<ToolboxName>,
     chains: IndexMap<ToolboxName, Arc<PublishedChains>>,
     secrets: Vec<String>,
+    disabled: Vec<ServerId>,
     problem: Option<StartError>,
 }
 
@@ -157,6 +158,13 @@ impl RuntimePlan {
         self
     }
 
+    /// Sets the servers that the configuration disables. Names with their prefixes stay theirs.
+    #[must_use]
+    pub fn disabled(mut self, servers: impl IntoIterator<Item = ServerId>) -> Self {
+        self.disabled.extend(servers);
+        self
+    }
+
     /// Validates the plan without starting a runtime; returns the first problem.
     ///
     /// ```
@@ -181,7 +189,8 @@ impl RuntimePlan {
         }
         let name_limit = self.settings.tool_name_max_length.clamp(20, 200);
         let settings = Arc::new(RuntimeSettings { tool_name_max_length: name_limit, ..self.settings });
-        Ok((ActivePlan { settings, toolboxes: self.toolboxes, chains: self.chains }, self.secrets))
+        let Self { toolboxes, chains, disabled, secrets, .. } = self;
+        Ok((ActivePlan { settings, toolboxes, chains, disabled }, secrets))
     }
 
     fn add_toolbox(&mut self, name: ToolboxName, description: String) {
@@ -232,4 +241,6 @@ pub(crate) struct ActivePlan {
     pub(crate) settings: Arc<RuntimeSettings>,
     pub(crate) toolboxes: Toolboxes,
     pub(crate) chains: IndexMap<ToolboxName, Arc<PublishedChains>>,
+    /// Servers that the configuration disables.
+    pub(crate) disabled: Vec<ServerId>,
 }

@@ -131,7 +131,9 @@ pub(super) async fn describe(api: &ApiClient, name: &str) -> Result<ToolView, Cl
             Ok(ToolView { start_wait_ms, ..view(&response, "tool")? })
         }
         Err(failure)
-            if failure.is_kind(ErrorKind::UnknownTool) || failure.is_kind(ErrorKind::UnknownServer) =>
+            if failure.is_kind(ErrorKind::UnknownTool)
+                || failure.is_kind(ErrorKind::UnknownServer)
+                || failure.is_kind(ErrorKind::ServerUnavailable) =>
         {
             Err(disabled(api, name).await.unwrap_or(failure))
         }
@@ -144,7 +146,8 @@ async fn disabled(api: &ApiClient, tool: &str) -> Option<CliError> {
     let servers: Vec<ServerView> = view(&api.get(&ApiPath::new(&["servers"])).await.ok()?, "servers").ok()?;
     let is_of = |server: &&ServerView| {
         let address = tool.strip_prefix(&format!("{}/", server.toolbox)).unwrap_or(tool);
-        server.is_disabled() && address.split_once('/').is_some_and(|(name, _)| name == server.server)
+        let rest = address.strip_prefix(&server.server);
+        server.is_disabled() && rest.is_some_and(|rest| rest.starts_with('/') || rest.starts_with("__"))
     };
     let server = servers.iter().find(is_of)?;
     let failure =

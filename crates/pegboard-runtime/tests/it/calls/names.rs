@@ -7,7 +7,8 @@ use pegboard_core::id::{ServerName, ToolId, ToolName, ToolboxName};
 use pegboard_core::provider::{LocalProvider, ToolKind};
 use pegboard_core::settings::ServerSettings;
 use pegboard_runtime::catalogue::NameCorrections;
-use pegboard_runtime::{Caller, CallerOptions, Runtime, SessionMode};
+use pegboard_runtime::requests::ServerId;
+use pegboard_runtime::{Caller, CallerOptions, Runtime, RuntimePlan, SessionMode};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -102,6 +103,28 @@ async fn answers(caller: &Caller, tool: &ToolRef) -> [String; 3] {
     let chain =
         call(caller, "run_chain", json!({"steps": [{"tool": step, "as": "it"}], "output": "it"})).await;
     [direct, batch, line(&chain)]
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_of_a_disabled_server_is_refused() {
+    let evil = LocalProvider::new(CAPTURING.map(name_tool)).of_kind(ToolKind::Mcp);
+    let ToolId { toolbox, server, .. } = id();
+    let plan = RuntimePlan::new().toolbox("other", "").provide("evil", evil).toolbox("dev", "");
+    let plan = plan.disabled([ServerId { toolbox, server }]);
+    let runtime = Runtime::builder().plan(plan).start().await.unwrap();
+    let caller = runtime.caller(CallerOptions::default());
+    let names =
+        ["github__create_issue", "github_create_issue", "github/create_issue", "dev/github/create_issue"];
+    for name in names {
+        let refused = "server_unavailable: Server 'github' (toolbox 'dev') is disabled";
+        for answer in answers(&caller, &ToolRef::Name(name.to_owned())).await {
+            assert!(answer.starts_with(refused) && !answer.contains("evil"), "{name}: {answer}");
+        }
+    }
+    // Its own names are as far as a server gets.
+    let catalogue = runtime.catalogue();
+    let listed: Vec<&str> = catalogue.tools().iter().map(|tool| &*tool.flat_name).collect();
+    assert!(!listed.iter().any(|name| name.starts_with("github")), "{listed:?}");
 }
 
 #[tokio::test(start_paused = true)]
