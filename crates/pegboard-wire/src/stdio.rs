@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 
 use crate::connection::cancel_notification;
 use crate::message::outline::OversizedMessage;
-use crate::message::{InvalidMessage, RpcError, code};
+use crate::message::{InvalidMessage, Message, RpcError, code};
 use crate::transport::{
     CancelRequest, IncomingEvent, InputLimits, MalformedPolicy, OutgoingMessage, TransportEnd,
     TransportError, TransportEvent, TransportHandle, channels, drain_cancels, input_events, too_large,
@@ -141,12 +141,19 @@ async fn write(
     /// Buffered bytes above which lines are written before more are taken.
     const FLUSH_BYTES: usize = 64 * 1024;
     let mut text = Vec::new();
+    // A large result counts until it is written: its copy does not.
+    let mut unwritten = Vec::new();
+    let put = |message: Message, text: &mut Vec<u8>| {
+        let n_before = text.len();
+        message.encode_line(text);
+        (text.len() - n_before >= FLUSH_BYTES).then_some(message)
+    };
     loop {
         tokio::select! {
             // A request is cancelled after it was sent, so messages come first.
             biased;
             queued = outgoing.recv() => match queued {
-                Some(queued) => queued.message.encode_line(&mut text),
+                Some(queued) => unwritten.extend(put(queued.message, &mut text)),
                 None => break,
             },
             Some(cancel) = cancels.recv() => cancel_notification(&cancel).encode_line(&mut text),
@@ -154,7 +161,7 @@ async fn write(
         while text.len() < FLUSH_BYTES
             && let Ok(queued) = outgoing.try_recv()
         {
-            queued.message.encode_line(&mut text);
+            unwritten.extend(put(queued.message, &mut text));
         }
         let written = async {
             writer.write_all(&text).await?;
@@ -165,6 +172,7 @@ async fn write(
         }
         text.clear();
         text.shrink_to(FLUSH_BYTES);
+        unwritten.clear();
     }
     // Requests that were dropped together with the transport. The relay ends with it.
     while let Some(cancel) = cancels.recv().await {
@@ -249,7 +257,9 @@ mod tests {
     use tokio::io::AsyncReadExt;
 
     use super::*;
-    use crate::message::{Id, Message};
+    use crate::RawJson;
+    use crate::message::Id;
+    use crate::server::ResponseMemory;
 
     /// Reads pieces of input within a limit of 40 bytes; returns the requests that fail.
     async fn failed_requests(input: &str, n_bytes: usize) -> Vec<Option<Id>> {
@@ -291,6 +301,27 @@ mod tests {
         check(&format!(r#"{{"result":"{long}"}}"#), &[None]).await;
         check(&format!(r#"{{"method":"a","params":"{long}","id":7}}"#), &[]).await;
         check(&long, &[]).await;
+    }
+
+    #[tokio::test]
+    async fn a_large_result_counts_until_it_is_written() {
+        let memory = ResponseMemory::new(1 << 20);
+        let (near, mut far) = tokio::io::duplex(1_024);
+        let (outgoing, queued) = mpsc::channel(1);
+        let (cancels, cancelled) = mpsc::unbounded_channel();
+        let writing = tokio::spawn(write(near, queued, cancelled));
+        let result = memory.hold(RawJson::of(&"x".repeat(100_000))).unwrap();
+        outgoing
+            .send(OutgoingMessage::new(Message::response(Some(Id::Number(1)), Ok(result))))
+            .await
+            .unwrap();
+        far.read_u8().await.unwrap();
+        assert_eq!(memory.n_bytes(), 100_002);
+        drop(outgoing);
+        drop(cancels);
+        far.read_to_end(&mut Vec::new()).await.unwrap();
+        writing.await.unwrap();
+        assert_eq!(memory.n_bytes(), 0);
     }
 
     #[tokio::test]

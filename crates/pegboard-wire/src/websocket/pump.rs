@@ -11,8 +11,9 @@ use crate::transport::{
     drain_cancels, input_events,
 };
 
-/// Maximum number of messages written between two flushes.
+/// Maximum number of messages written between two flushes, and the number of bytes that is flushed before more are taken.
 const MAX_UNFLUSHED: usize = 64;
+const MAX_UNFLUSHED_BYTES: usize = 64 * 1024;
 
 /// Moves messages between a socket and a transport until either closes.
 ///
@@ -90,10 +91,22 @@ async fn write_burst<W>(
 where
     W: Sink<Bytes, Error = TransportError> + Unpin,
 {
-    sink.feed(first.encode()).await?;
-    for _ in 1..MAX_UNFLUSHED {
+    let mut n_bytes = 0;
+    // Large results count until they are written: their copies do not.
+    let mut unwritten = Vec::new();
+    let mut message = first;
+    for n_messages in 1.. {
+        let text = message.encode();
+        n_bytes += text.len();
+        if text.len() >= MAX_UNFLUSHED_BYTES {
+            unwritten.push(message);
+        }
+        sink.feed(text).await?;
+        if n_messages >= MAX_UNFLUSHED || n_bytes >= MAX_UNFLUSHED_BYTES {
+            break;
+        }
         let Ok(queued) = outgoing.try_recv() else { break };
-        sink.feed(queued.message.encode()).await?;
+        message = queued.message;
     }
     sink.flush().await
 }
@@ -103,7 +116,12 @@ mod tests {
     use std::pin::Pin;
     use std::task::{Context, Poll};
 
+    use futures_util::FutureExt;
+
     use super::*;
+    use crate::RawJson;
+    use crate::message::Id;
+    use crate::server::ResponseMemory;
     use crate::transport::channels;
 
     /// A socket whose peer neither speaks nor reads.
@@ -135,6 +153,20 @@ mod tests {
         fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<(), TransportError>> {
             Poll::Pending
         }
+    }
+
+    #[tokio::test]
+    async fn a_large_result_counts_until_it_is_written() {
+        let memory = ResponseMemory::new(1 << 20);
+        let result = memory.hold(RawJson::of(&"x".repeat(100_000))).unwrap();
+        let response = Message::response(Some(Id::Number(1)), Ok(result));
+        let (_sender, mut queued) = mpsc::channel(1);
+        let mut sink = Stuck;
+        let mut writing = Box::pin(write_burst(&mut sink, response, &mut queued));
+        assert!((&mut writing).now_or_never().is_none());
+        assert_eq!(memory.n_bytes(), 100_002);
+        drop(writing);
+        assert_eq!(memory.n_bytes(), 0);
     }
 
     #[tokio::test(start_paused = true)]
