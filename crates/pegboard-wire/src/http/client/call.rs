@@ -225,9 +225,13 @@ impl HttpCall {
             {
                 return Ok(self.server.endpoint.events(response));
             }
-            let is_final = !response.status().is_server_error();
-            why = self.server.endpoint.error_response(response).await.into_error();
-            if is_final {
+            // The request itself was accepted, and may have run: its status is not that of this one.
+            let status = response.status();
+            why = TransportError::failed(format_args!(
+                "the event stream broke, and resuming it was answered with HTTP status {}",
+                status.as_u16()
+            ));
+            if !status.is_server_error() {
                 return Err(why);
             }
         }

@@ -188,11 +188,11 @@ async fn a_server_without_its_own_stream_is_not_polled() {
 
 /// A server whose call streams break off: GETs are answered by `later`.
 async fn serve_breaking_streams(
-    later: fn(usize, &ReceivedRequest) -> Response,
+    later: impl Fn(usize, &ReceivedRequest) -> Response + Send + Sync + 'static,
 ) -> super::support::ScriptedServer {
-    let n_streams = Arc::new(AtomicUsize::new(0));
+    let (later, n_streams) = (Arc::new(later), Arc::new(AtomicUsize::new(0)));
     serve(move |seen| {
-        let n_streams = Arc::clone(&n_streams);
+        let (later, n_streams) = (Arc::clone(&later), Arc::clone(&n_streams));
         async move {
             match seen.method_name().as_str() {
                 "initialize" => initialize_response(&seen),
@@ -227,9 +227,13 @@ async fn a_broken_stream_resumes_until_the_response() {
 
 #[tokio::test]
 async fn a_stream_that_cannot_resume_fails_the_request() {
-    let server = serve_breaking_streams(|_, _| status(404, "gone")).await;
-    let error = transport_error(&open_connection(&server.url), "tools/call", json!({})).await;
-    assert_eq!(error, TransportError::Status { status: 404, body: "gone".into(), authenticate: None });
+    for code in [400, 401, 403, 404, 405, 410, 429] {
+        let server = serve_breaking_streams(move |_, _| status(code, "gone")).await;
+        let error = transport_error(&open_connection(&server.url), "tools/call", json!({})).await;
+        // Not the status of the request, which was accepted and may have run.
+        let what = format!("the event stream broke, and resuming it was answered with HTTP status {code}");
+        assert_eq!(error, TransportError::Failed { what });
+    }
 }
 
 #[tokio::test]
