@@ -204,14 +204,19 @@ fn has_characters(text: &str, n_characters: usize) -> bool {
 pub struct Redactor(AhoCorasick);
 
 impl Redactor {
-    /// Creates a redactor for these values. Values of fewer than
-    /// [`MIN_SECRET_CHARACTERS`] are ignored.
+    /// Creates a redactor for these values, and for the lines of those that have several: logs are redacted line by
+    /// line. Values of fewer than [`MIN_SECRET_CHARACTERS`] are ignored, and short lines.
     #[expect(clippy::missing_panics_doc, reason = "panics only for gigabytes of secrets")]
     pub fn new(known: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         let known: Vec<String> = known
             .into_iter()
             .filter(|value| has_characters(value.as_ref(), MIN_SECRET_CHARACTERS))
-            .map(|value| value.as_ref().to_owned())
+            .flat_map(|value| {
+                let value = value.as_ref();
+                let lines =
+                    value.lines().map(str::trim).filter(|line| has_characters(line, MIN_CERTAIN_CHARACTERS));
+                lines.chain([value]).map(str::to_owned).collect::<BTreeSet<_>>()
+            })
             .collect();
         Self(AhoCorasick::new(known).expect("secrets are far smaller than two gigabytes"))
     }
@@ -282,5 +287,21 @@ fn escaped_forms(text: &str) -> Vec<String> {
 impl fmt::Debug for Redactor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Redactor({} secrets)", self.0.patterns_len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_of_a_secret_is_redacted_by_itself() {
+        let key = "-----BEGIN KEY-----\nfirst-line-of-it\r\n  second-line-of-it\nend\n";
+        let redactor = Redactor::with_escapes([key]);
+        for text in [key.to_owned(), key.replace('\n', "\\n"), key.lines().collect::<Vec<_>>().join(" | ")] {
+            let clean = redactor.text(&text).into_owned();
+            assert!(!clean.contains("-line-of-it") && clean.contains(REDACTED), "{clean}");
+        }
+        assert_eq!(redactor.text("the end"), "the end", "short lines occur in innocent text");
     }
 }
