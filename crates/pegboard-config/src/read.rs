@@ -47,6 +47,24 @@ const SHOWN_SETTINGS: [&str; 9] = [
     "title",
     "toolSchemas",
 ];
+/// Settings with entries under names of the user's choice.
+const MAPS_BY_NAME: [&str; 13] = [
+    "chains",
+    "credentials",
+    "env",
+    "environment",
+    "headers",
+    "inputs",
+    "mcpServers",
+    "openapiSpecs",
+    "providers",
+    "restTools",
+    "serverVariables",
+    "toolboxes",
+    "tools",
+];
+/// Words of variables that may be secrets, beside those that redaction knows.
+const SECRET_VARIABLE_WORDS: [&str; 8] = ["cred", "creds", "key", "pass", "pat", "pwd", "pw", "sk"];
 /// Settings with names that are sent or passed to a program.
 const SENT_MAPS: [&str; 4] = ["env", "environment", "headers", "serverVariables"];
 
@@ -392,7 +410,7 @@ impl<'r> ConfigReader<'r> {
     /// Returns `true` if a text that models and other users see refers to secrets, and warns. Its references stay as they
     /// are.
     fn keeps_references(&mut self, text: &str, (span, path): (Span, &KeyPath)) -> bool {
-        let is_secret = |value: &ValueReference<'_>| value.variable.is_none_or(is_secret_name);
+        let is_secret = |value: &ValueReference<'_>| value.variable.is_none_or(may_be_secret);
         let Some(first) = value_references(text).into_iter().find(is_secret).map(|value| value.written)
         else {
             return false;
@@ -628,12 +646,24 @@ fn find_node<'n>(node: &'n Node, segments: &[KeySegment]) -> (&'n Node, Option<S
     found
 }
 
-/// Returns `true` if models and other users see a text.
+/// Returns `true` if models and other users see a text: a setting on its path is shown. Names of entries, which may be any
+/// word, are no settings.
 fn is_shown(path: &KeyPath) -> bool {
-    path.segments().iter().any(|segment| match segment {
-        KeySegment::Key(name) => SHOWN_SETTINGS.contains(&name.as_str()),
-        KeySegment::Index(_) => false,
+    let mut is_name = false;
+    path.segments().iter().any(|segment| {
+        let KeySegment::Key(key) = segment else { return false };
+        if std::mem::take(&mut is_name) {
+            return false;
+        }
+        is_name = MAPS_BY_NAME.contains(&key.as_str());
+        SHOWN_SETTINGS.contains(&key.as_str())
     })
+}
+
+/// Returns `true` if a variable may be a secret by its name. Where others see the value, a doubt is enough.
+fn may_be_secret(variable: &str) -> bool {
+    let is_secret_word = |word: &str| SECRET_VARIABLE_WORDS.contains(&word.to_ascii_lowercase().as_str());
+    is_secret_name(variable) || variable.split('_').any(is_secret_word)
 }
 
 /// Returns the path of the key at a span.

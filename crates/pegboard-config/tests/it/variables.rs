@@ -83,13 +83,19 @@ fn models_see_no_secret() {
         ["toolboxes.b.description".to_owned(), format!("{x}.instructions"), format!("{x}.tools.t.tags[0]")];
     assert_eq!(paths, expected, "{:?}", configuration.problems);
 
-    for name in ["${keyring:k}", "x${API_TOKEN}", "${file:f}"] {
+    for name in ["${keyring:k}", "x${API_TOKEN}", "${file:f}", "${OPENAI_KEY}", "${GITHUB_PAT}"] {
         let text = format!("mcpServers: {{'{name}': {{command: x}}}}");
         let configuration = load_text("pegboard.yaml", &text).unwrap();
         let problems: Vec<&str> =
             configuration.problems.iter().map(|problem| problem.message.as_str()).collect();
         assert!(problems.iter().any(|problem| problem.contains("is not replaced here")), "{problems:?}");
     }
+    // Names may be any word.
+    let text = r#"{
+        "mcpServers": {"title": {"command": "x", "env": {"description": "${UNSET_TOKEN:-x}"}}},
+        "restTools": {"tags": {"url": "https://a.example", "headers": {"title": "${UNSET_TOKEN:-x}"}}}
+    }"#;
+    assert!(load_text("pegboard.json", text).unwrap().problems.is_empty());
     let text = r#"{"toolboxes": {"b": {"description": "For ${A}", "mcpServers": {}}}}"#;
     assert_eq!(load_text("pegboard.json", text).unwrap().toolboxes["b"].description, "For 1");
 }
