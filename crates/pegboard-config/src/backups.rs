@@ -210,7 +210,9 @@ impl Backups {
         }
         let dropped: Vec<BackupRecord> = self.records.drain(..n_surplus).collect();
         self.save()?;
-        dropped.iter().for_each(|record| self.drop_files(record));
+        for record in &dropped {
+            self.drop_files(record);
+        }
         Ok(())
     }
 

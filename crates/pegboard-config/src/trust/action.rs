@@ -508,6 +508,8 @@ fn quoted_word(word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
     #[test]
     fn every_program_and_setting_of_access_is_shown() {
         let folder = tempfile::tempdir().unwrap();

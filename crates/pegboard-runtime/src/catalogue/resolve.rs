@@ -171,7 +171,7 @@ impl Snapshot {
             return found;
         }
         if let Some(disabled) = self.names.labels.disabled_owner(name) {
-            return self.of_disabled(name, disabled, scope);
+            return of_disabled(name, disabled, scope);
         }
         let owner = self.names.labels.owner(name);
         let target = owner.map(|owner| self.owned(name, owner, scope));
@@ -204,20 +204,6 @@ impl Snapshot {
         };
         let tool = &self.tools[tool];
         Some(self.reachable(name, &tool.id.toolbox, scope).unwrap_or(NameTarget::Exact(tool)))
-    }
-
-    /// Returns the refusal of a name that belongs to a disabled server. It is no other server's, and none is suggested.
-    fn of_disabled(
-        &self,
-        name: &str,
-        ServerId { toolbox, server }: &ServerId,
-        scope: NameScope<'_>,
-    ) -> NameTarget<'_> {
-        NameTarget::Unknown(if scope.visible.has(toolbox) {
-            NotFound::Disabled { server: server.to_string(), toolbox: toolbox.to_string() }
-        } else {
-            unknown_tool(name, Vec::new())
-        })
     }
 
     /// Returns the refusal of a name in a toolbox that is not open or does not exist for the caller.
@@ -445,6 +431,19 @@ impl Snapshot {
     fn slot_of(&self, tool: usize) -> usize {
         self.slots.partition_point(|slot| slot.span.end <= tool)
     }
+}
+
+/// Returns the refusal of a name that belongs to a disabled server. It is no other server's, and none is suggested.
+fn of_disabled<'s>(
+    name: &str,
+    ServerId { toolbox, server }: &ServerId,
+    scope: NameScope<'_>,
+) -> NameTarget<'s> {
+    NameTarget::Unknown(if scope.visible.has(toolbox) {
+        NotFound::Disabled { server: server.to_string(), toolbox: toolbox.to_string() }
+    } else {
+        unknown_tool(name, Vec::new())
+    })
 }
 
 /// Returns the names with a server that a short name may mean, in configuration order. They are the same
