@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use pegboard_core::redact::is_secret_name;
+use pegboard_files::RegularFile;
 
 use crate::Environment;
 use crate::dialect::ConfigDialect;
@@ -105,43 +106,45 @@ pub(crate) struct SourceText {
 }
 
 impl SourceText {
-    /// Reads a file, up to the maximum size.
+    /// Reads a regular file, up to the maximum size.
     pub(crate) fn read(path: &Path) -> Result<Self, ConfigurationError> {
-        Self::read_owned(path, None)
+        Ok(Self::new(path, Self::read_body(path)?))
     }
 
-    /// Reads a file, up to the maximum size. If `owner` is given, it must belong to that user.
+    /// Reads a file, up to the maximum size. If `owner` is given, it must be a regular file of that user. A file that the
+    /// user named may be a pipe.
     pub(crate) fn read_owned(path: &Path, owner: Option<FileOwner>) -> Result<Self, ConfigurationError> {
-        let file = Self::open(path)?;
-        if let Some(owner) = owner {
-            let checked =
-                owner.check(path, &file).map_err(|error| ConfigurationError::unreadable(path, error))?;
-            checked.map_err(|reason| ConfigurationError::UnsafeFile { path: path.to_owned(), reason })?;
-        }
-        Ok(Self::new(path, Self::read_open(path, file)?))
-    }
-
-    /// Reads the contents of a file, up to the maximum size.
-    pub(crate) fn read_body(path: &Path) -> Result<String, ConfigurationError> {
-        Self::read_open(path, Self::open(path)?)
-    }
-
-    fn open(path: &Path) -> Result<File, ConfigurationError> {
-        File::open(path).map_err(|error| ConfigurationError::unreadable(path, error))
-    }
-
-    fn read_open(path: &Path, file: File) -> Result<String, ConfigurationError> {
         let unreadable = |error: io::Error| ConfigurationError::unreadable(path, error);
-        let metadata = file.metadata().map_err(unreadable)?;
-        if metadata.is_dir() {
-            return Err(ConfigurationError::IsDirectory { path: path.to_owned() });
-        }
-        let mut bytes = Vec::new();
-        // Special files report no size, so the read itself is limited.
-        file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-        if bytes.len() as u64 > MAX_BYTES {
-            return Err(ConfigurationError::TooLarge { path: path.to_owned() });
-        }
+        let Some(owner) = owner else {
+            let file = File::open(path).map_err(unreadable)?;
+            if file.metadata().map_err(unreadable)?.is_dir() {
+                return Err(ConfigurationError::IsDirectory { path: path.to_owned() });
+            }
+            let mut bytes = Vec::new();
+            // Special files report no size, so the read itself is limited.
+            file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+            let bytes = (bytes.len() as u64 <= MAX_BYTES).then_some(bytes);
+            return Ok(Self::new(path, Self::body(path, bytes)?));
+        };
+        let file = Self::open(path)?;
+        let checked = owner.check(path, file.as_file()).map_err(unreadable)?;
+        checked.map_err(|reason| ConfigurationError::UnsafeFile { path: path.to_owned(), reason })?;
+        Ok(Self::new(path, Self::body(path, file.read(MAX_BYTES).map_err(unreadable)?)?))
+    }
+
+    /// Reads the contents of a regular file, up to the maximum size.
+    pub(crate) fn read_body(path: &Path) -> Result<String, ConfigurationError> {
+        let bytes = Self::open(path)?.read(MAX_BYTES);
+        Self::body(path, bytes.map_err(|error| ConfigurationError::unreadable(path, error))?)
+    }
+
+    fn open(path: &Path) -> Result<RegularFile, ConfigurationError> {
+        RegularFile::open(path).map_err(|error| ConfigurationError::unreadable(path, error))
+    }
+
+    /// Returns the text of a file; `None` is too large.
+    fn body(path: &Path, bytes: Option<Vec<u8>>) -> Result<String, ConfigurationError> {
+        let bytes = bytes.ok_or_else(|| ConfigurationError::TooLarge { path: path.to_owned() })?;
         String::from_utf8(bytes).map_err(|error| ConfigurationError::NotUtf8 {
             path: path.to_owned(),
             offset: error.utf8_error().valid_up_to(),

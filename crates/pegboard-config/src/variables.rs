@@ -3,10 +3,10 @@
 //! A text is scanned once, from left to right. Expanded values are never scanned again, so a value may
 //! contain any character.
 
-use std::fs::File;
-use std::io::Read;
 use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
+
+use pegboard_files::RegularFile;
 
 use crate::Environment;
 use crate::clients::{KnownClient, clients, is_user_file};
@@ -270,9 +270,6 @@ impl VariableContext<'_> {
             help: "check the path; it is relative to the directory of this file".to_owned(),
         };
         let text = read_limited(&path).map_err(|error| unusable(error.to_string()))?;
-        if text.len() as u64 > MAX_FILE_BYTES {
-            return Err(unusable(format!("it is larger than {} KiB", MAX_FILE_BYTES / 1024)));
-        }
         let text = String::from_utf8(text).map_err(|_| unusable("it is not UTF-8".to_owned()))?;
         // Editors end the last line, which is not part of a secret.
         Ok(text.trim_end_matches(['\r', '\n']).to_owned())
@@ -281,13 +278,12 @@ impl VariableContext<'_> {
 
 /// Reads a regular file up to a limit.
 pub(crate) fn read_limited(path: &Path) -> std::io::Result<Vec<u8>> {
-    // Opening or reading a pipe or a device may wait for ever. The null device stands for no file.
-    if !path.metadata()?.is_file() && path != Path::new("/dev/null") {
-        return Err(std::io::Error::other("it is not a regular file"));
+    // The null device stands for no file.
+    if path == Path::new("/dev/null") {
+        return Ok(Vec::new());
     }
-    let mut bytes = Vec::new();
-    File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
+    let bytes = RegularFile::open(path)?.read(MAX_FILE_BYTES)?;
+    bytes.ok_or_else(|| std::io::Error::other(format!("it is larger than {} KiB", MAX_FILE_BYTES / 1024)))
 }
 
 /// The target of a reference.

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use pegboard::gateway::access::AccessToken;
+use pegboard_files::RegularFile;
 
 use crate::cli::CliError;
 
@@ -59,21 +60,9 @@ pub(crate) fn random_token() -> AccessToken {
 
 /// Reads a file of this user that other users cannot read.
 fn read(path: &Path) -> io::Result<String> {
-    let metadata = fs::symlink_metadata(path)?;
-    if !metadata.is_file() || metadata.len() > MAX_BYTES {
-        return Err(io::Error::other("it is not a file with a token"));
-    }
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::MetadataExt;
-        if metadata.uid() != rustix::process::geteuid().as_raw() {
-            return Err(io::Error::other("it belongs to another user"));
-        }
-        if metadata.mode() & 0o077 != 0 {
-            return Err(io::Error::other("other users can access it"));
-        }
-    }
-    fs::read_to_string(path)
+    let bytes = RegularFile::open_private(path)?.read(MAX_BYTES)?;
+    let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
+    text.ok_or_else(|| io::Error::other("it is not a file with a token"))
 }
 
 /// Creates the file with a new token. If another process creates it at the same time, one token is kept.
@@ -160,7 +149,7 @@ mod tests {
           help: remove the file, and the next start creates another; or set --token-env or --open
         error[system]: cannot use the token in TOKEN: it has 0 characters, and a token needs at least 20
           help: remove the file, and the next start creates another; or set --token-env or --open
-        error[system]: cannot use the token in TOKEN: it is not a file with a token
+        error[system]: cannot use the token in TOKEN: it is a link
           help: remove the file, and the next start creates another; or set --token-env or --open
         ");
     }

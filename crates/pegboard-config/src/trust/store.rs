@@ -1,10 +1,10 @@
 //! The record of trusted files.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
+use pegboard_files::RegularFile;
 use serde::{Deserialize, Serialize};
 
 use super::action::file_key;
@@ -140,20 +140,19 @@ impl TrustStore {
     pub fn open(folder: &Path, owner: Option<FileOwner>) -> Result<Self, TrustError> {
         let path = folder.join(RECORD);
         let corrupt = |reason: String| TrustError::Corrupt { path: path.clone(), reason };
-        let file = match File::open(&path) {
+        let file = match RegularFile::open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
             Err(error) => return Err(corrupt(error.to_string())),
         };
         if let Some(owner) = owner {
-            let checked = owner.check(&path, &file).map_err(|error| corrupt(error.to_string()))?;
+            let checked = owner.check(&path, file.as_file()).map_err(|error| corrupt(error.to_string()))?;
             checked.map_err(|reason| TrustError::Unsafe { path: path.clone(), reason })?;
         }
-        let mut text = String::new();
-        file.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(|error| corrupt(error.to_string()))?;
-        if text.len() as u64 > MAX_BYTES {
-            return Err(corrupt(format!("it is larger than {} MiB", MAX_BYTES / 1024 / 1024)));
-        }
+        let bytes = file.read(MAX_BYTES).map_err(|error| corrupt(error.to_string()))?;
+        let bytes =
+            bytes.ok_or_else(|| corrupt(format!("it is larger than {} MiB", MAX_BYTES / 1024 / 1024)))?;
+        let text = String::from_utf8(bytes).map_err(|_| corrupt("it is not UTF-8".to_owned()))?;
         let record: TrustRecord = serde_json::from_str(&text).map_err(|error| corrupt(error.to_string()))?;
         if record.version != VERSION {
             return Err(corrupt(format!("unknown version {}; this program knows {VERSION}", record.version)));

@@ -2,13 +2,12 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt::{self, Write};
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use futures_util::future::BoxFuture;
 use pegboard_core::fingerprint::Fingerprint;
 use pegboard_core::settings::openapi::References;
+use pegboard_files::RegularFile;
 use reqwest::Url;
 use serde_json::Value;
 
@@ -361,21 +360,18 @@ async fn read(
             read.map_err(|why| format!("cannot read {location}: {why}"))?
         }
     };
-    *budget = limit.checked_sub(bytes.len()).ok_or_else(|| {
-        format!("{location} exceeds the limit of {MAX_BYTES} bytes for all documents of a service")
-    })?;
+    *budget =
+        limit.checked_sub(bytes.len()).ok_or_else(|| format!("cannot read {location}: {}", too_large()))?;
     parse(&bytes).map_err(|why| format!("{location} is neither valid JSON nor YAML: {why}"))
 }
 
+fn too_large() -> String {
+    format!("exceeds the limit of {MAX_BYTES} bytes for all documents of a service")
+}
+
 fn read_file(path: &Path, limit: usize) -> std::io::Result<Vec<u8>> {
-    // Opening or reading a pipe or a device may wait for ever.
-    if !path.metadata()?.is_file() {
-        return Err(std::io::Error::other("it is not a regular file"));
-    }
-    let mut bytes = Vec::new();
-    // One byte more, so that an overflow is noticed.
-    File::open(path)?.take(limit as u64 + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
+    let bytes = RegularFile::open(path)?.read(limit as u64)?;
+    bytes.ok_or_else(|| std::io::Error::other(too_large()))
 }
 
 /// Parses JSON or YAML.

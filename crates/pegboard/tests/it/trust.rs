@@ -262,6 +262,32 @@ fn only_changes_of_what_would_run_need_trust_again() {
     check(&|file| file["telemetry"] = json!({"otlpEndpoint": "https://example.com"}), false);
 }
 
+#[cfg(unix)]
+#[test]
+fn a_pipe_in_a_project_keeps_no_command_waiting() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    let include = "---\nmodels: [p/m]\n---\n${include:pipe}\n";
+    for (name, text) in [
+        ("pegboard.yaml", "agents: [pipe]"),
+        ("pegboard.yaml", "agents: [helper.md]"),
+        ("pegboard.yaml", "mcpServers: {a: {command: x, envFile: pipe}}"),
+        ("pegboard.yaml", "mcpServers: {a: {command: '${file:pipe}'}}"),
+        ("pegboard.yaml", "openapiSpecs: {a: {spec: pipe}}"),
+        ("pegboard.yaml", ""),
+    ] {
+        let stage = Stage::with("helper.md", include);
+        let pipe = |name: &str| {
+            mknodat(CWD, stage.path(name), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        };
+        pipe("pipe");
+        if text.is_empty() { pipe(name) } else { stage.write(name, text) }
+        for command in ["ls", "--trust ls", "validate", "trust"] {
+            stage.run(command);
+        }
+    }
+}
+
 #[test]
 fn a_file_that_starts_nothing_needs_no_trust() {
     let stage =

@@ -1,8 +1,7 @@
 //! Reloads the configuration when its files change, or on SIGHUP.
 
-use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use pegboard::gateway::api::{PendingChange, PendingChanges};
 use pegboard::telemetry::{Telemetry, write_stderr};
 use pegboard::wire::descriptors;
 use pegboard::wiring::App;
+use pegboard_files::RegularFile;
 use tokio::time;
 
 use super::approval::{APPROVE_BY_COMMAND, ReloadRequest, ReloadRequests, TerminalAnswers};
@@ -362,12 +362,7 @@ fn digest(paths: &[PathBuf]) -> io::Result<u64> {
 /// Content of a regular file; `None` if there is none. Pipes and devices are skipped, since they can be read
 /// only once.
 fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    if !std::fs::metadata(path)?.is_file() {
-        return Ok(None);
-    }
-    let mut bytes = Vec::new();
-    File::open(path)?.take(MAX_BYTES).read_to_end(&mut bytes)?;
-    Ok(Some(bytes))
+    RegularFile::open(path)?.read(MAX_BYTES)
 }
 
 /// SIGHUP as a request to reload.
