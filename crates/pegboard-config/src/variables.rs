@@ -507,6 +507,19 @@ pub(crate) struct ValueReference<'t> {
     pub(crate) variable: Option<&'t str>,
 }
 
+impl ValueReference<'_> {
+    /// Returns the reference without a default, which may be a secret.
+    pub(crate) fn source(&self) -> String {
+        match self.variable {
+            Some(name) => format!("${{{name}}}"),
+            None => match self.written.split_once(":-") {
+                Some((input, _)) if input.starts_with("${input:") => format!("{input}}}"),
+                _ => self.written.to_owned(),
+            },
+        }
+    }
+}
+
 /// Returns the references of a text to variables, inputs, other files, the keyring and the output of commands.
 pub(crate) fn value_references(text: &str) -> Vec<ValueReference<'_>> {
     let values = references(text).into_iter().filter_map(|(written, reference)| match reference {

@@ -17,7 +17,7 @@ use crate::settings::{McpServerSettings, RestToolSettings};
 use crate::source::SourceText;
 use crate::to_json::to_json;
 use crate::tree::{Node, Span, Value};
-use crate::variables::{file_references, read_limited};
+use crate::variables::{file_references, read_limited, value_references};
 
 /// Toolbox of the sections at the root.
 const DEFAULT_TOOLBOX: &str = "default";
@@ -165,6 +165,7 @@ pub(crate) fn actions_of(root: &Node, text: &SourceText, origin: FileOrigin) -> 
         let (value, target) = (to_json(&provider.value), ActionTarget::ModelProvider(provider.key.clone()));
         let url = ["baseUrl", "type"].iter().find_map(|key| value[*key].as_str()).unwrap_or("default URL");
         let summary = shown(&redact_value(&Json::from(url), &["baseUrl"]));
+        let summary = with_list(summary, "sends", &sent(&value, Disclosure::Redacted));
         let as_written = with_list(url.to_owned(), "sends", &sent(&value, Disclosure::AsWritten));
         builder.add((target, ActionKind::Request), (summary, as_written), &value, None);
     }
@@ -469,17 +470,26 @@ fn describe_request(value: &Json, urls: &[&str], disclosure: Disclosure) -> Stri
 /// Returns the headers and credentials that are sent.
 fn sent(value: &Json, disclosure: Disclosure) -> Vec<String> {
     let key = match (disclosure, value["apiKey"].as_str()) {
+        (_, None) => Vec::new(),
         (Disclosure::AsWritten, Some(key)) => vec![format!("apiKey: {key}")],
-        _ => Vec::new(),
+        (Disclosure::Redacted, Some(_)) => vec![with_references("apiKey", &value["apiKey"])],
     };
     let named = ["headers", "credentials"].iter();
     key.into_iter().chain(named.flat_map(|key| named_values(&value[*key], ':', disclosure))).collect()
 }
 
+/// Returns a name with the references in its value, which say where a secret comes from and are none themselves.
+fn with_references(name: &str, value: &Json) -> String {
+    let references = texts(value).into_iter().flat_map(value_references);
+    let mut sources: Vec<String> = references.map(|reference| reference.source()).collect();
+    sources.dedup();
+    if sources.is_empty() { name.to_owned() } else { format!("{name} from {}", sources.join(" and ")) }
+}
+
 /// Returns the names in an object, with their values if those are disclosed.
 fn named_values(value: &Json, separator: char, disclosure: Disclosure) -> Vec<String> {
     let entry = |(name, value): (&String, &Json)| match (disclosure, separator) {
-        (Disclosure::Redacted, _) => name.clone(),
+        (Disclosure::Redacted, _) => with_references(name, value),
         (Disclosure::AsWritten, '=') => format!("{name}={}", quoted_word(&shown(value))),
         (Disclosure::AsWritten, _) => format!("{name}{separator} {}", shown(value)),
     };
@@ -593,6 +603,30 @@ mod tests {
             configuration.actions[0].digest.clone()
         };
         assert_ne!(digest_with("./one"), digest_with("./two"));
+    }
+
+    #[test]
+    fn a_message_names_the_sources_of_secrets_and_no_value() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pegboard.yaml");
+        for (text, expected) in [
+            (
+                "mcpServers: {p: {url: 'https://a.example', headers: {X-Trace: '${keyring:gh}', Y: literal}}}",
+                "https://a.example (sends X-Trace from ${keyring:gh}, Y)",
+            ),
+            (
+                "mcpServers: {p: {command: x, env: {K: 'a ${TOKEN:-s3cret} ${input:i:-s3cret}'}}}",
+                "x (env K from ${TOKEN} and ${input:i})",
+            ),
+            (
+                "openapiSpecs: {p: {spec: 'https://a.example', credentials: {k: {value: '${file:f}'}}}}",
+                "https://a.example (sends k from ${file:f})",
+            ),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let configuration = crate::load(&path, &|_| None).unwrap();
+            assert_eq!(configuration.actions[0].summary, expected, "{text}");
+        }
     }
 
     #[test]

@@ -188,11 +188,11 @@ toolboxes: {dev: {description: Dev, mcpServers: {clock: {command: clock-server}}
     (stderr) error[not_trusted]: pegboard.yaml is not trusted
       would run files: npx -y server-files 'my folder' --token *** (in sub) (env API_KEY, ROOT)
       would run shell: sh -c 'printf '\''␛[2Jx'\''; rm -rf ~' (env from .env, HOME)
-      would connect to hub: https://ada:***@example.com/mcp?token=*** (sends Authorization)
-      would connect to shop: https://shop.example.com (sends key)
+      would connect to hub: https://ada:***@example.com/mcp?token=*** (sends Authorization from ${GITHUB_TOKEN})
+      would connect to shop: https://shop.example.com (sends key from ${SHOP_KEY})
       would connect to post: POST https://example.com/${TOKEN}
       would run dev/clock: clock-server
-      would connect to provider local: https://models.example.com/v1
+      would connect to provider local: https://models.example.com/v1 (sends apiKey from ${OPENAI_API_KEY})
       would connect to telemetry: https://collector.example.com
       would offer chains and agents: both, agents/*.md
       help: review it, then run: pegboard trust pegboard.yaml; or add --trust to use it once
@@ -281,7 +281,11 @@ fn a_pipe_in_a_project_keeps_no_command_waiting() {
             mknodat(CWD, stage.path(name), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         };
         pipe("pipe");
-        if text.is_empty() { pipe(name) } else { stage.write(name, text) }
+        if text.is_empty() {
+            pipe(name)
+        } else {
+            stage.write(name, text)
+        }
         for command in ["ls", "--trust ls", "validate", "trust"] {
             stage.run(command);
         }
