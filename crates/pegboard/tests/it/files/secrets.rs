@@ -208,11 +208,12 @@ fn nothing_that_an_import_copies_runs_a_command() {
 fn the_name_of_a_folder_is_no_reference() {
     let stage = Stage::new();
     for folder in ["${cmd:touch ran}", "x}${cmd:touch ran}", "${API_TOKEN}"] {
-        let entry = r#"{"command": "./x", "env": {"F": "${workspaceFolder}"}, "envFile": "e"}"#;
+        let entry = r#"{"command": "./x", "env": {"F": "${workspaceFolder}"}}"#;
         stage.write(&format!("{folder}/.mcp.json"), &format!(r#"{{"mcpServers": {{"s": {entry}}}}}"#));
         let mut command = stage.command_of(&["import", "./.mcp.json", "--user", "--trust"]);
         let said = stage.told(command.current_dir(stage.path(folder)));
-        let written = stage.read("~/.config/pegboard/pegboard.yaml");
+        let written = std::fs::read_to_string(stage.path("~/.config/pegboard/pegboard.yaml"));
+        let written = written.unwrap_or_else(|error| panic!("{folder}: {error}: {said}"));
         assert!(written.contains(&format!("$${}", folder.trim_start_matches("x}"))), "{said}\n{written}");
         let said = stage.run("validate");
         assert!(!stage.path("ran").exists() && !said.contains("is not set"), "{folder}: {said}");
