@@ -17,6 +17,7 @@ use crate::http::received_headers::ReceivedHeaders;
 use crate::http::server::streams::SessionStreams;
 use crate::message::{Id, Message, Notification, Request, RpcError};
 use crate::pending_request::RequestError;
+use crate::request_map::RequestMap;
 use crate::transport::{MessageTrace, RequestPath, TransportError, TransportHandle};
 use pegboard_json::RawJson;
 
@@ -145,10 +146,10 @@ impl fmt::Debug for HandlerRef {
 #[derive(Debug, Default)]
 struct RequestTable {
     pending: HashMap<i64, PendingEntry>,
-    inbound: HashMap<Id, InboundEntry>,
+    inbound: RequestMap<InboundEntry>,
     /// Reasons that the peer gave for its latest cancellations.
     cancel_reasons: VecDeque<(Id, RawJson)>,
-    closed: Option<TransportError>,
+    closed: Option<Box<TransportError>>,
 }
 
 impl Connection {
@@ -340,7 +341,7 @@ impl ConnectionShared {
     }
 
     fn close_reason(&self) -> TransportError {
-        self.table().closed.clone().unwrap_or(TransportError::Closed)
+        self.table().closed.as_deref().cloned().unwrap_or(TransportError::Closed)
     }
 
     /// Closes the connection: all pending requests fail, all requests of the peer are aborted.
@@ -348,13 +349,13 @@ impl ConnectionShared {
         let error = RequestError::from(reason.clone());
         let (pending, inbound) = {
             let mut table = self.table();
-            table.closed = Some(reason);
-            (std::mem::take(&mut table.pending), std::mem::take(&mut table.inbound))
+            table.closed = Some(Box::new(reason));
+            (std::mem::take(&mut table.pending), table.inbound.take())
         };
         for pending in pending.into_values() {
             pending.slot.finish(Err(error.clone()));
         }
-        for task in inbound.into_values() {
+        for (_, task) in inbound {
             task.abort();
         }
         self.cancel_closed();

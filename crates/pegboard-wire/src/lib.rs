@@ -91,6 +91,7 @@ pub mod http;
 mod message;
 mod pending_request;
 mod random;
+mod request_map;
 pub mod server;
 mod state_signer;
 pub mod stdio;

@@ -124,12 +124,14 @@ impl ConnectionShared {
 /// Cancels all requests of the peer and answers them with an error.
 async fn reject_inbound(shared: &Weak<ConnectionShared>, linger: Duration) {
     let Some(strong) = shared.upgrade() else { return };
-    let inbound = std::mem::take(&mut strong.table().inbound);
+    let inbound: Vec<(Id, InboundEntry)> = strong.table().inbound.take().collect();
     let outbound = strong.outbound.clone();
     drop(strong);
     // All at once, since the peer may read the responses slowly or not at all.
-    inbound.values().for_each(InboundEntry::abort);
-    for id in inbound.into_keys() {
+    for (_, request) in &inbound {
+        request.abort();
+    }
+    for (id, _) in inbound {
         let error = RpcError::new(
             code::SERVER_ERROR,
             format!(

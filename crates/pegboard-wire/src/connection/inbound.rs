@@ -1,6 +1,5 @@
 //! Requests of the peer: admission, execution and cancellation.
 
-use std::collections::hash_map::Entry;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -68,7 +67,10 @@ impl ConnectionShared {
         };
         let (shared, outbound) = (Arc::downgrade(self), self.outbound.clone());
         let mut table = self.table();
-        let Entry::Vacant(free) = table.inbound.entry(id.clone()) else { return None };
+        if table.inbound.contains(&id) {
+            return None;
+        }
+        let entry_id = id.clone();
         // The task ends with the work, or is aborted when the peer cancels or the connection closes.
         let task = tokio::spawn(async move {
             if is_crowded {
@@ -89,7 +91,7 @@ impl ConnectionShared {
                 }
             }
         });
-        free.insert(InboundEntry::Task(task.abort_handle()));
+        table.inbound.insert(entry_id, InboundEntry::Task(task.abort_handle()));
         self.n_inbound.increment();
         None
     }
@@ -100,7 +102,7 @@ impl ConnectionShared {
         if table.closed.is_some() {
             return Err(RpcError::new(code::INVALID_REQUEST, "Invalid request: the session has ended"));
         }
-        if table.inbound.contains_key(id) {
+        if table.inbound.contains(id) {
             return Err(RpcError::new(
                 code::INVALID_REQUEST,
                 "Invalid request: a request with this id is in progress",

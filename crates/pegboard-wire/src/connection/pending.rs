@@ -19,7 +19,7 @@ impl ConnectionShared {
     ) -> Result<Arc<ResponseSlot>, RequestError> {
         let mut table = self.table();
         if let Some(reason) = &table.closed {
-            return Err(reason.clone().into());
+            return Err(TransportError::clone(reason).into());
         }
         if table.pending.len() >= self.limits.max_pending {
             return Err(RequestError::Overloaded);

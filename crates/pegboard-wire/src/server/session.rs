@@ -131,6 +131,13 @@ impl Drop for SessionGuard {
 struct ServerSessionState {
     client: Option<(Revision, ClientDescription)>,
     log_level: Option<LogLevel>,
+    /// `None` for most sessions.
+    followed: Option<Box<FollowedItems>>,
+}
+
+/// Resources and tasks with changes that a client is told of.
+#[derive(Default)]
+struct FollowedItems {
     subscriptions: HashSet<String>,
     /// Unfinished tasks created for this client.
     tasks: HashSet<String>,
@@ -261,7 +268,7 @@ impl ServerSession {
                 None => return Some(RpcError::invalid_params("level must be a log level, such as info")),
             },
             "resources/subscribe" => {
-                if self.state().subscriptions.len() >= MAX_SUBSCRIPTIONS {
+                if self.state().n_subscriptions() >= MAX_SUBSCRIPTIONS {
                     let problem = format!("at most {MAX_SUBSCRIPTIONS} resource subscriptions are allowed");
                     return Some(RpcError::invalid_params(problem));
                 }
@@ -270,8 +277,10 @@ impl ServerSession {
                 }
             }
             "resources/unsubscribe" => {
-                if let Some(uri) = member("uri").and_then(|uri| uri.read::<String>().ok()) {
-                    self.state().subscriptions.remove(&uri);
+                if let Some(uri) = member("uri").and_then(|uri| uri.read::<String>().ok())
+                    && let Some(followed) = &mut self.state().followed
+                {
+                    followed.subscriptions.remove(&uri);
                 }
             }
             _ => {}
@@ -293,8 +302,9 @@ impl ServerSession {
                 for change in [ServiceChange::Tools, ServiceChange::Prompts, ServiceChange::Resources] {
                     notify(&change).await;
                 }
-                let subscribed = self.state().subscriptions.clone();
-                for uri in subscribed {
+                let subscribed =
+                    self.state().followed.as_ref().map(|followed| followed.subscriptions.clone());
+                for uri in subscribed.into_iter().flatten() {
                     notify(&ServiceChange::Resource { uri, params: None }).await;
                 }
             }
@@ -311,7 +321,7 @@ impl ServerSession {
             ServiceChange::Prompts => Notification::new("notifications/prompts/list_changed", None),
             ServiceChange::Resources => Notification::new("notifications/resources/list_changed", None),
             ServiceChange::Resource { uri, params } => {
-                state.subscriptions.get(uri)?;
+                state.followed.as_ref()?.subscriptions.get(uri)?;
                 let params =
                     params.clone().unwrap_or_else(RawJson::empty_object).with("uri", &RawJson::of(uri));
                 Notification::new("notifications/resources/updated", Some(params))
@@ -330,11 +340,12 @@ impl ServerSession {
             }
             ServiceChange::Custom { method, params } => Notification::new(&**method, params.clone()),
             ServiceChange::Task { id, state: task } => {
-                state.tasks.get(id)?;
+                let tasks = &mut state.followed.as_mut()?.tasks;
+                tasks.get(id)?;
                 let status = task.get("status");
                 let status = status.as_ref().and_then(RawJson::text).unwrap_or_default();
                 if matches!(&*status, "completed" | "failed" | "cancelled") {
-                    state.tasks.remove(id);
+                    tasks.remove(id);
                 }
                 Notification::new("notifications/tasks/status", Some(task.clone()))
             }
@@ -343,19 +354,24 @@ impl ServerSession {
 }
 
 impl ServerSessionState {
+    fn n_subscriptions(&self) -> usize {
+        self.followed.as_ref().map_or(0, |followed| followed.subscriptions.len())
+    }
+
     fn subscribe(&mut self, params: &RawJson) {
         if let Some(uri) = params.get("uri").and_then(|uri| uri.read::<String>().ok()) {
-            self.subscriptions.insert(uri);
+            self.followed.get_or_insert_default().subscriptions.insert(uri);
         }
     }
 
     /// Records the task that a result announces, if any.
     fn track_task(&mut self, result: &RawJson) {
         let id = result.at(&["task", "taskId"]);
-        if let Some(id) = id.as_ref().and_then(RawJson::text)
-            && self.tasks.len() < MAX_TRACKED_TASKS
-        {
-            self.tasks.insert(id.into_owned());
+        if let Some(id) = id.as_ref().and_then(RawJson::text) {
+            let tasks = &mut self.followed.get_or_insert_default().tasks;
+            if tasks.len() < MAX_TRACKED_TASKS {
+                tasks.insert(id.into_owned());
+            }
         }
     }
 }

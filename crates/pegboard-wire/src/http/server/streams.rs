@@ -13,6 +13,7 @@ use super::event_memory::EventMemory;
 use crate::connection::cancelled_id;
 use crate::era::{LogLevel, Revision};
 use crate::message::{Id, Message, RpcError};
+use crate::request_map::RequestMap;
 use crate::transport::{OutgoingMessage, TransportError};
 use pegboard_json::RawJson;
 
@@ -33,7 +34,7 @@ struct StreamTable {
     general: Option<Arc<Channel>>,
     is_closed: bool,
     /// The requests in progress.
-    by_request: HashMap<Id, RequestStream>,
+    by_request: RequestMap<RequestStream>,
     /// Number of requests in progress per channel.
     n_open: HashMap<u64, usize>,
     ended: VecDeque<Arc<Channel>>,
@@ -93,7 +94,7 @@ impl SessionStreams {
             general: None,
             is_closed: false,
             context: Arc::clone(&context),
-            by_request: HashMap::default(),
+            by_request: RequestMap::default(),
             n_open: HashMap::default(),
             ended: VecDeque::new(),
             next_channel: 1,
@@ -105,7 +106,7 @@ impl SessionStreams {
     /// Registers a request; `false` if one with this id is in progress.
     pub(super) fn begin(&self, id: &Id) -> bool {
         let mut table = self.table();
-        if table.by_request.contains_key(id) {
+        if table.by_request.contains(id) {
             return false;
         }
         table.by_request.insert(id.clone(), RequestStream::Waiting(None));
@@ -116,7 +117,7 @@ impl SessionStreams {
     pub(super) fn begin_streaming(&self, requests: &[Id]) -> Option<Reader> {
         let mut table = self.table();
         let distinct: HashSet<&Id> = requests.iter().collect();
-        if distinct.len() < requests.len() || requests.iter().any(|id| table.by_request.contains_key(id)) {
+        if distinct.len() < requests.len() || requests.iter().any(|id| table.by_request.contains(id)) {
             return None;
         }
         let channel = table.new_channel(requests.len());
@@ -279,7 +280,7 @@ impl SessionStreams {
         if let Some(general) = &table.general {
             general.close();
         }
-        for (_, stream) in table.by_request.drain() {
+        for (_, stream) in table.by_request.take() {
             match stream {
                 RequestStream::Open(channel) => channel.close(),
                 RequestStream::Waiting(waker) => waker.into_iter().for_each(Waker::wake),
