@@ -29,6 +29,7 @@ mod peer;
 mod received_meta;
 mod response_memory;
 pub(crate) mod session;
+mod shared_descriptions;
 pub(crate) mod stateless;
 mod subscription;
 
@@ -38,6 +39,8 @@ pub use received_meta::ForwardedMeta;
 #[cfg(feature = "http-server")]
 pub(crate) use response_memory::MemoryReservation;
 pub use response_memory::{ResponseMemory, ResponseMemoryFull};
+
+use shared_descriptions::SharedDescriptions;
 
 /// The implementation of an MCP server, independent of era and transport.
 pub trait McpService: Send + Sync + 'static {
@@ -158,7 +161,7 @@ impl Borrow<str> for ClientSessionId {
 }
 
 /// Client information from the handshake or from `_meta`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientDescription {
     /// Name and version, if the client sent them.
     pub info: Option<RawJson>,
@@ -233,6 +236,8 @@ pub struct ServiceServer {
     only_era: Option<Era>,
     /// The `_meta` that names the service, for results of the stateless era.
     info_meta: Arc<OnceLock<RawJson>>,
+    /// Descriptions of clients with a session.
+    clients: Arc<SharedDescriptions>,
     /// Memory for results that clients have not read.
     pub(crate) response_memory: ResponseMemory,
 }
@@ -255,7 +260,8 @@ impl ServiceServer {
         };
         let signer = StateSigner::random(Self::STATE_LIFETIME);
         let response_memory = ResponseMemory::default();
-        Self { service, signer, limits, only_era: None, info_meta: Arc::default(), response_memory }
+        let (info_meta, clients) = (Arc::default(), Arc::default());
+        Self { service, signer, limits, only_era: None, info_meta, clients, response_memory }
     }
 
     /// Signs state with a key shared by other processes.

@@ -181,6 +181,7 @@ impl ServerSession {
             Ok(parsed) => parsed,
             Err(error) => return std::future::ready(Err(error)).boxed(),
         };
+        let client = self.server.clients.share(client);
         // Set at once: a client may send more before it has the answer.
         self.state().client = Some((revision, client.clone()));
         let service = Arc::clone(&self.server.service);
