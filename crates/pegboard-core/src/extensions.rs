@@ -1,7 +1,6 @@
 //! Values that others attach to an object and that are dropped with it.
 
 use std::any::Any;
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -22,10 +21,12 @@ use parking_lot::Mutex;
 /// assert_eq!((*first, *again), (7, 7));
 /// ```
 #[derive(Clone, Default)]
-pub struct Extensions(Arc<Mutex<HashMap<u64, ExtensionEntry>>>);
+pub struct Extensions(Arc<Mutex<Vec<ExtensionEntry>>>);
 
-/// A stored value and a weak reference to the owner of its key.
+/// A stored value and a weak reference to the owner of its key. Entries are ordered by the number of their key: most
+/// objects have one or two, and there may be many thousand objects.
 struct ExtensionEntry {
+    key: u64,
     owner: Weak<()>,
     value: Arc<dyn Any + Send + Sync>,
 }
@@ -54,8 +55,7 @@ impl Extensions {
 
     /// Returns the value under `key`, if there is one of this type.
     pub fn get<T: Any + Send + Sync>(&self, key: &ExtensionKey) -> Option<Arc<T>> {
-        let found = self.0.lock().get(&key.number).map(|entry| Arc::clone(&entry.value));
-        found.and_then(|found| found.downcast().ok())
+        value_of(&self.0.lock(), key)
     }
 
     /// Returns the value under `key`, creating it if there is none of this type. `make` runs under a lock and
@@ -66,22 +66,35 @@ impl Extensions {
         make: impl FnOnce() -> T,
     ) -> Arc<T> {
         let mut entries = self.0.lock();
-        let found = entries.get(&key.number).map(|entry| Arc::clone(&entry.value));
-        if let Some(found) = found.and_then(|found| found.downcast().ok()) {
+        if let Some(found) = value_of(&entries, key) {
             return found;
         }
-        let gone: Vec<ExtensionEntry> =
-            entries.extract_if(|_, entry| entry.owner.strong_count() == 0).map(|(_, entry)| entry).collect();
+        let is_gone = |entry: &mut ExtensionEntry| entry.owner.strong_count() == 0 || entry.key == key.number;
+        let gone: Vec<ExtensionEntry> = entries.extract_if(.., is_gone).collect();
         let new = Arc::new(make());
-        entries.insert(
-            key.number,
-            ExtensionEntry { owner: Arc::downgrade(&key.owner), value: Arc::clone(&new) as _ },
-        );
+        let (owner, value) = (Arc::downgrade(&key.owner), Arc::clone(&new) as Arc<dyn Any + Send + Sync>);
+        let at = position(&entries, key).unwrap_or_else(|at| at);
+        if entries.len() == entries.capacity() {
+            // A vector begins with space for four.
+            let n_more = entries.len().max(1);
+            entries.reserve_exact(n_more);
+        }
+        entries.insert(at, ExtensionEntry { key: key.number, owner, value });
         drop(entries);
         // Outside the lock: destructors of removed values may do anything.
         drop(gone);
         new
     }
+}
+
+/// Returns the position of a key, or else that at which it belongs.
+fn position(entries: &[ExtensionEntry], key: &ExtensionKey) -> Result<usize, usize> {
+    entries.binary_search_by_key(&key.number, |entry| entry.key)
+}
+
+fn value_of<T: Any + Send + Sync>(entries: &[ExtensionEntry], key: &ExtensionKey) -> Option<Arc<T>> {
+    let entry = &entries[position(entries, key).ok()?];
+    Arc::clone(&entry.value).downcast().ok()
 }
 
 impl fmt::Debug for Extensions {
@@ -103,5 +116,25 @@ mod tests {
         session.get_or_insert_with(&here, || 2);
         assert!(left.upgrade().is_none());
         assert_eq!(*session.get_or_insert_with(&here, || 3), 2);
+    }
+
+    #[test]
+    fn entries_are_found_in_any_order_of_their_keys() {
+        let session = Extensions::default();
+        let keys: Vec<ExtensionKey> = (0..5).map(|_| ExtensionKey::new()).collect();
+        for number in [3, 0, 4, 1, 2] {
+            session.get_or_insert_with(&keys[number], || number);
+        }
+        for (number, key) in keys.iter().enumerate() {
+            assert_eq!(*session.get_or_insert_with(key, || 9), number);
+        }
+    }
+
+    #[test]
+    fn a_value_of_another_type_is_replaced() {
+        let (session, key) = (Extensions::default(), ExtensionKey::new());
+        session.get_or_insert_with(&key, || 1);
+        assert_eq!(*session.get_or_insert_with(&key, || "text"), "text");
+        assert_eq!(*session.get_or_insert_with(&key, || "other"), "text");
     }
 }
