@@ -84,8 +84,8 @@ pub(super) struct Instance {
 pub(super) struct AssignedInstance {
     instance: Arc<Instance>,
     kind: AssignmentKind,
-    /// The user's part in the roots of the instance.
-    roots: Option<UnionMember>,
+    /// The user's part in the roots of the instance; `None` for most.
+    roots: Option<Box<UnionMember>>,
 }
 
 enum AssignmentKind {
@@ -98,8 +98,12 @@ enum AssignmentKind {
 }
 
 impl AssignedInstance {
-    fn new(instance: Arc<Instance>, kind: AssignmentKind, client: Option<Arc<dyn ClientSession>>) -> Self {
-        let roots = instance.handle.roots.as_ref().zip(client).and_then(|(roots, client)| roots.add(client));
+    fn new(
+        instance: Arc<Instance>,
+        kind: AssignmentKind,
+        client: impl FnOnce() -> Option<Arc<dyn ClientSession>>,
+    ) -> Self {
+        let roots = instance.handle.roots.as_ref().and_then(|roots| roots.add(client()?)).map(Box::new);
         Self { instance, kind, roots }
     }
 }
@@ -249,7 +253,7 @@ impl InstanceGroup {
             None => {}
         }
         let assigned = if is_known && self.shared.handle.settings.is_shared {
-            self.assign_shared(&table, None)
+            self.assign_shared(&table, || None)
         } else {
             self.assign(&mut table, None, context)?
         };
@@ -279,13 +283,14 @@ impl InstanceGroup {
     fn assign_shared(
         &self,
         table: &InstanceTable,
-        client: Option<Arc<dyn ClientSession>>,
+        client: impl FnOnce() -> Option<Arc<dyn ClientSession>>,
     ) -> Arc<AssignedInstance> {
         let kind = AssignmentKind::Shared { _user: Arc::clone(&table.shared_users) };
         Arc::new(AssignedInstance::new(Arc::clone(&self.shared), kind, client))
     }
 
-    /// Assigns an instance to a new user. That of an unshared server is never shared: its listing is published to
+    /// Assigns an instance to a new user. Its client is looked at only if the instance needs it, since that keeps state
+    /// for as long as the session. That of an unshared server is never shared: its listing is published to
     /// all sessions and may depend on what a session did.
     fn assign(
         &self,
@@ -294,10 +299,10 @@ impl InstanceGroup {
         context: &CallContext,
     ) -> Result<Arc<AssignedInstance>, CallError> {
         let (shared, era) = (&self.shared.handle, wanted_era(context));
-        let client = session.and_then(|_| context.client().session());
+        let client = || session.and_then(|_| context.client().session());
         if !shared.settings.is_shared {
-            let instance = self.start_dedicated(table, shared.dedicated_to_session(era, client))?;
-            return Ok(self.assigned(instance, session, AssignmentKind::Private, None));
+            let instance = self.start_dedicated(table, shared.dedicated_to_session(era, client()))?;
+            return Ok(self.assigned(instance, session, AssignmentKind::Private, || None));
         }
         let is_free = || {
             let is_busy =
@@ -324,7 +329,7 @@ impl InstanceGroup {
         instance: Arc<Instance>,
         session: Option<&Extensions>,
         kind: AssignmentKind,
-        client: Option<Arc<dyn ClientSession>>,
+        client: impl FnOnce() -> Option<Arc<dyn ClientSession>>,
     ) -> Arc<AssignedInstance> {
         let configured = self.shared.handle.settings.idle_stop;
         let limit = if session.is_some() { configured } else { Some(configured.unwrap_or(UNUSED_LIMIT)) };
