@@ -23,6 +23,7 @@ use bridge::{CallStep, ClientBridge, InputBatch};
 use suspended::SuspendedCalls;
 
 pub(crate) mod bridge;
+mod notice_queue;
 pub(crate) mod session_peer;
 pub(crate) mod suspended;
 

@@ -17,6 +17,7 @@ use pegboard_core::client::{
 use pegboard_core::error::ProtocolError;
 use pegboard_core::task::{ServerTask, TaskMode, TaskRefresher};
 use pegboard_json::RawJson;
+use pegboard_runtime::event::{NotificationDropReason, RuntimeEvent};
 use pegboard_runtime::random;
 use pegboard_wire::era::{Era, LogLevel};
 use pegboard_wire::server::{ClientCapability, ClientDescription, ClientSessionId, Peer};
@@ -25,11 +26,10 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time;
 
 use super::ClientRequest;
+use super::notice_queue::NoticeQueue;
 use super::session_peer::SessionPeer;
 use crate::profile::ActiveProfile;
 
-/// Number of notices buffered for a slow client; more are dropped.
-const MAX_NOTICES: usize = 1_000;
 /// Maximum time to flush notices before the result is sent.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of tools of one call that wait for input at a time.
@@ -68,10 +68,8 @@ pub(crate) struct ClientBridge {
 #[derive(Default)]
 struct BridgeEvents {
     /// Notices for the client. Those of a suspended call wait for the next request of the client.
-    notices: VecDeque<Notice>,
+    notices: NoticeQueue,
     is_listening: bool,
-    /// Number of notices that belong to the reply that is about to be sent.
-    n_final: usize,
     /// Task that a server has created for the call.
     server_task: Option<ServerTask>,
     /// Input requests for the next reply.
@@ -268,19 +266,14 @@ impl ClientBridge {
     fn poll_notice(&self, context: &Context<'_>) -> Poll<Option<Notice>> {
         let mut events = self.events.lock();
         if !events.is_listening {
-            match events.n_final.checked_sub(1) {
-                Some(n_final) => events.n_final = n_final,
-                None => return Poll::Ready(None),
-            }
+            return Poll::Ready(events.notices.pop_final());
         }
-        match events.notices.pop_front() {
-            Some(notice) => Poll::Ready(Some(notice)),
-            None if !events.is_listening => Poll::Ready(None),
-            None => {
-                events.wait(context);
-                Poll::Pending
-            }
+        let next = events.notices.pop_front();
+        if next.is_some() {
+            return Poll::Ready(next);
         }
+        events.wait(context);
+        Poll::Pending
     }
 
     /// Waits for the next input request that goes into a reply.
@@ -393,7 +386,7 @@ impl ClientBridge {
     fn set_listening(&self, is_listening: bool) {
         let mut events = self.events.lock();
         events.is_listening = is_listening;
-        events.n_final = events.notices.len();
+        events.notices.finish();
     }
 
     /// Returns the capability that the client lacks to answer a question.
@@ -437,13 +430,25 @@ impl ClientBridge {
 impl Client for ClientBridge {
     fn notify(&self, notice: Notice) {
         let mut events = self.events.lock();
-        match notice {
-            Notice::Task(task) => events.server_task = Some(task),
-            // A slow client loses the notice.
-            notice if events.notices.len() < MAX_NOTICES => events.notices.push_back(notice),
-            _ => return,
-        }
+        let is_listening = events.is_listening;
+        let n_dropped = match notice {
+            Notice::Task(task) => {
+                events.server_task = Some(task);
+                0
+            }
+            notice => events.notices.push(notice, is_listening),
+        };
         events.wake();
+        drop(events);
+        if n_dropped > 0 {
+            let reason = if is_listening {
+                NotificationDropReason::SlowReader
+            } else {
+                NotificationDropReason::NoReader
+            };
+            let events = self.profile.runtime.events();
+            events.emit(|| RuntimeEvent::NotificationsDropped { n_notifications: n_dropped, reason });
+        }
     }
 
     fn request_meta(&self) -> Option<&ClientMeta> {
