@@ -164,11 +164,6 @@ impl Runtime {
         Caller::new(Arc::clone(&self.0), options)
     }
 
-    /// Returns the caller with this id, if it is alive.
-    pub fn find_caller(&self, id: &str) -> Option<Caller> {
-        self.0.callers.get(id)
-    }
-
     /// Returns all callers, in order of creation.
     pub fn callers(&self) -> Vec<Caller> {
         self.0.callers.list()

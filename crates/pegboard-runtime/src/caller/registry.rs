@@ -1,6 +1,7 @@
 //! The registry of callers.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
@@ -9,11 +10,17 @@ use crate::caller::{Caller, WeakCaller};
 
 /// All live callers, by the address of their state.
 #[derive(Default)]
-pub(crate) struct CallerRegistry(Mutex<HashMap<usize, WeakCaller, RandomState>>);
+pub(crate) struct CallerRegistry(Mutex<HashMap<usize, RegisteredCaller, RandomState>>);
+
+struct RegisteredCaller {
+    id: Arc<str>,
+    caller: WeakCaller,
+}
 
 impl CallerRegistry {
     pub(crate) fn add(&self, caller: &Caller) {
-        self.0.lock().insert(caller.address(), caller.downgrade());
+        let registered = RegisteredCaller { id: caller.shared_id(), caller: caller.downgrade() };
+        self.0.lock().insert(caller.address(), registered);
     }
 
     /// Removes a caller that is dropped.
@@ -23,7 +30,8 @@ impl CallerRegistry {
 
     /// Returns a caller with this id, which stateless callers of one owner share.
     pub(crate) fn get(&self, id: &str) -> Option<Caller> {
-        self.alive().into_iter().find(|caller| caller.id() == id)
+        let callers = self.0.lock();
+        callers.values().filter(|registered| *registered.id == *id).find_map(|found| found.caller.upgrade())
     }
 
     pub(crate) fn list(&self) -> Vec<Caller> {
@@ -34,6 +42,6 @@ impl CallerRegistry {
 
     /// Returns all callers. The last handle of one must not be dropped under the lock.
     fn alive(&self) -> Vec<Caller> {
-        self.0.lock().values().filter_map(WeakCaller::upgrade).collect()
+        self.0.lock().values().filter_map(|registered| registered.caller.upgrade()).collect()
     }
 }

@@ -138,9 +138,7 @@ async fn calls_per_turn_can_be_limited() {
 async fn a_dropped_caller_leaves_nothing_behind() {
     let runtime = test_runtime(&ExecutionLog::default(), json!({}), json!({})).await;
     let caller = caller(&runtime);
-    let id = caller.id().to_owned();
     assert_eq!(runtime.callers().len(), 1);
-    assert!(runtime.find_caller(&id).is_some());
     drop(caller);
-    assert_eq!((runtime.callers().len(), runtime.find_caller(&id).is_some()), (0, false));
+    assert_eq!(runtime.callers().len(), 0);
 }
