@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::{ActivePlan, Runtime, RuntimeShared};
 use crate::call::registry::{CallId, CallStatus};
+use crate::call::requests::ServerId;
 use crate::event::RuntimeEvent;
 use crate::optree::OpNode;
 use crate::toolbox::{ConfiguredToolbox, ListingLimit, ListingProgress, ServerStatus, ToolboxServer};
@@ -105,6 +106,12 @@ impl Runtime {
     /// Returns the log of a server.
     pub fn server_log(&self, toolbox: &str, server: &str) -> Result<ServerLog, CallError> {
         self.find_server(toolbox, server).map(|server| server.provider.log())
+    }
+
+    /// Returns the logs of all servers, in configuration order.
+    pub fn server_logs(&self) -> Vec<(ServerId, ServerLog)> {
+        let active_plan = self.0.active_plan();
+        active_plan.toolboxes.servers().map(|(id, server)| (id, server.provider.log())).collect()
     }
 
     /// Redacts the known secrets in a text.

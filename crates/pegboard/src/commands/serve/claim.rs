@@ -158,7 +158,9 @@ impl GatewayClaim {
                     log.rotate();
                 }
                 time::sleep(LOG_INTERVAL).await;
-                self.save_logs(runtime);
+                if let Some(logs) = &self.server_logs {
+                    logs.save_in_background(runtime).await;
+                }
             }
         };
         tokio::select! {

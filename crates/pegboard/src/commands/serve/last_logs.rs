@@ -3,11 +3,12 @@
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
-use pegboard::owner::OwnerScope;
 use pegboard::runtime::Runtime;
 use serde_json::{Value, json};
+use tokio::task;
 
 use super::log_file::LogFile;
 use crate::cli::format::now_millis;
@@ -22,11 +23,11 @@ const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
 const EXTENSION: &str = "servers.json";
 
 /// File with the last lines of all servers of a configuration.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct LastLogs {
     path: PathBuf,
     /// Number of lines that had been written when the file was saved.
-    n_saved: Mutex<u64>,
+    n_saved: Arc<Mutex<u64>>,
 }
 
 /// Lines of a file, and the time at which it was saved.
@@ -42,19 +43,32 @@ impl LastLogs {
     /// File of a configuration.
     pub(crate) fn new(state: &Path, identity: &str) -> Self {
         let path = LogFile::new(state, identity).path().with_extension(EXTENSION);
-        Self { path, n_saved: Mutex::default() }
+        Self { path, n_saved: Arc::default() }
+    }
+
+    /// Saves the last lines of all servers while other tasks go on, if there are new ones.
+    pub(crate) async fn save_in_background(&self, runtime: &Runtime) {
+        if *self.n_saved.lock() == n_written(runtime) {
+            return;
+        }
+        let (logs, runtime) = (self.clone(), runtime.clone());
+        if let Err(error) = task::spawn_blocking(move || logs.save(&runtime)).await {
+            tracing::debug!(%error, "The logs of servers are not saved.");
+        }
     }
 
     /// Saves the last lines of all servers, if there are new ones.
     pub(crate) fn save(&self, runtime: &Runtime) {
-        let now = now_millis();
-        let (mut lines, mut n_written) = (Vec::new(), 0);
-        for server in runtime.servers(&OwnerScope::All) {
+        let mut n_saved = self.n_saved.lock();
+        // Lines that are written meanwhile are saved again the next time.
+        let n_written = n_written(runtime);
+        if *n_saved == n_written {
+            return;
+        }
+        let (now, mut lines) = (now_millis(), Vec::new());
+        for (server, log) in runtime.server_logs() {
             let (toolbox, name) = (server.toolbox.as_str(), server.server.as_str());
-            let Ok(log) = runtime.server_log(toolbox, name) else { continue };
-            let last = log.last(MAX_LINES);
-            n_written += last.last().map_or(0, |line| line.number);
-            lines.extend(last.iter().map(|line| {
+            lines.extend(log.last(MAX_LINES).iter().map(|line| {
                 let age = u64::try_from(line.at.elapsed().as_millis()).unwrap_or(u64::MAX);
                 json!({
                     "toolbox": toolbox,
@@ -66,10 +80,6 @@ impl LastLogs {
                     "text": runtime.redact(&line.text),
                 })
             }));
-        }
-        let mut n_saved = self.n_saved.lock();
-        if *n_saved == n_written {
-            return;
         }
         lines.sort_by_key(|line| line["at"].as_u64());
         let saved = write(&self.path, &json!({"savedAt": now, "lines": newest(lines)}));
@@ -89,6 +99,11 @@ impl LastLogs {
         let Value::Array(lines) = document["lines"].take() else { return None };
         Some(SavedLogs { lines, saved_at: document["savedAt"].as_u64()? })
     }
+}
+
+/// Returns the number of lines that all servers have written.
+fn n_written(runtime: &Runtime) -> u64 {
+    runtime.server_logs().iter().map(|(_, log)| log.last(1).last().map_or(0, |line| line.number)).sum()
 }
 
 /// Returns the newest lines within the limit, oldest first.
