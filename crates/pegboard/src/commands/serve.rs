@@ -1,5 +1,6 @@
 //! `pegboard serve`: serves a configuration to clients.
 
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::future::Future;
 use std::io::{self, IsTerminal};
@@ -69,6 +70,8 @@ pub(crate) mod log_file;
 mod no_claim;
 #[cfg(unix)]
 mod pass_through;
+#[cfg(target_os = "linux")]
+mod program_pages;
 mod reload;
 mod server_reports;
 mod server_table;
@@ -223,6 +226,7 @@ impl ServeArgs {
             () = sigusr1::report_on_signal(&app, &threads) => stop,
             () = serve_local_api(&api, local_socket, routes, claim.activity()) => stop,
             () = claim.idle(&app.runtime) => stop,
+            never = unmap_program_pages() => match never {},
             end = control.next() => Ok(end),
         };
         claim.save_logs(&app.runtime);
@@ -429,6 +433,18 @@ pub(crate) fn supervisor() -> Option<pegboard::providers::process::SupervisorCom
 #[cfg(not(unix))]
 pub(crate) fn supervisor() -> Option<pegboard::providers::process::SupervisorCommand> {
     None
+}
+
+/// Unmaps the pages of the program that only its start needs. Never completes.
+#[cfg(target_os = "linux")]
+async fn unmap_program_pages() -> Infallible {
+    program_pages::unmap_after_start().await
+}
+
+/// The system does it on this platform, or not at all.
+#[cfg(not(target_os = "linux"))]
+async fn unmap_program_pages() -> Infallible {
+    std::future::pending().await
 }
 
 /// Runs `work` until it completes or a shutdown signal arrives.
