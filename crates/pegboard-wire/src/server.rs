@@ -169,6 +169,13 @@ pub struct ClientDescription {
     pub capabilities: RawJson,
 }
 
+impl ClientDescription {
+    /// Returns the size of the description in bytes.
+    pub(crate) fn n_bytes(&self) -> usize {
+        self.info.as_ref().map_or(0, |info| info.as_bytes().len()) + self.capabilities.as_bytes().len()
+    }
+}
+
 /// The answer of a service to a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ServiceReply {

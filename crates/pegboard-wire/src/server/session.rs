@@ -29,6 +29,10 @@ use pegboard_json::RawJson;
 const MAX_SUBSCRIPTIONS: usize = 10_000;
 /// Maximum length of a subscribed URI.
 const MAX_URI_BYTES: usize = 8 * 1024;
+/// Maximum length of all URIs to which a client subscribes.
+const MAX_URIS_BYTES: usize = 1024 * 1024;
+/// Maximum size of the name and the capabilities of a client, which are kept for the whole session.
+const MAX_DESCRIPTION_BYTES: usize = 16 * 1024;
 
 /// Maximum number of unfinished tasks that a client is notified of.
 const MAX_TRACKED_TASKS: usize = 10_000;
@@ -77,6 +81,10 @@ fn parse_initialize(request: &Request) -> Result<(Revision, ClientDescription), 
         info: params.client_info.map(RawJson::from),
         capabilities: RawJson::from(params.capabilities),
     };
+    if client.n_bytes() > MAX_DESCRIPTION_BYTES {
+        let problem = format!("clientInfo and capabilities exceed {MAX_DESCRIPTION_BYTES} bytes");
+        return Err(RpcError::invalid_params(problem));
+    }
     Ok((requested.unwrap_or(Revision::NEWEST_WITH_SESSIONS), client))
 }
 
@@ -139,6 +147,8 @@ struct ServerSessionState {
 #[derive(Default)]
 struct FollowedItems {
     subscriptions: HashSet<String>,
+    /// Length of all subscribed URIs.
+    n_uri_bytes: usize,
     /// Unfinished tasks created for this client.
     tasks: HashSet<String>,
 }
@@ -273,15 +283,20 @@ impl ServerSession {
                     let problem = format!("at most {MAX_SUBSCRIPTIONS} resource subscriptions are allowed");
                     return Some(RpcError::invalid_params(problem));
                 }
-                if member("uri").is_some_and(|uri| uri.as_bytes().len() > MAX_URI_BYTES) {
+                let n_bytes = member("uri").map_or(0, |uri| uri.as_bytes().len());
+                if n_bytes > MAX_URI_BYTES {
                     return Some(RpcError::invalid_params(format!("uri exceeds {MAX_URI_BYTES} bytes")));
+                }
+                if self.state().n_uri_bytes() + n_bytes > MAX_URIS_BYTES {
+                    let problem = format!("the URIs of all subscriptions exceed {MAX_URIS_BYTES} bytes");
+                    return Some(RpcError::invalid_params(problem));
                 }
             }
             "resources/unsubscribe" => {
                 if let Some(uri) = member("uri").and_then(|uri| uri.read::<String>().ok())
                     && let Some(followed) = &mut self.state().followed
                 {
-                    followed.subscriptions.remove(&uri);
+                    followed.unsubscribe(&uri);
                 }
             }
             _ => {}
@@ -354,14 +369,33 @@ impl ServerSession {
     }
 }
 
+impl FollowedItems {
+    fn subscribe(&mut self, uri: String) {
+        let n_bytes = uri.len();
+        if self.subscriptions.insert(uri) {
+            self.n_uri_bytes += n_bytes;
+        }
+    }
+
+    fn unsubscribe(&mut self, uri: &str) {
+        if self.subscriptions.remove(uri) {
+            self.n_uri_bytes -= uri.len();
+        }
+    }
+}
+
 impl ServerSessionState {
+    fn n_uri_bytes(&self) -> usize {
+        self.followed.as_ref().map_or(0, |followed| followed.n_uri_bytes)
+    }
+
     fn n_subscriptions(&self) -> usize {
         self.followed.as_ref().map_or(0, |followed| followed.subscriptions.len())
     }
 
     fn subscribe(&mut self, params: &RawJson) {
         if let Some(uri) = params.get("uri").and_then(|uri| uri.read::<String>().ok()) {
-            self.followed.get_or_insert_default().subscriptions.insert(uri);
+            self.followed.get_or_insert_default().subscribe(uri);
         }
     }
 
@@ -403,4 +437,50 @@ fn forward_changes(session: &Arc<ServerSession>, connection: &Connection) {
             Box::pin(session.forward(&change, &connection)).await;
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::message::Message;
+
+    /// Parses the parameters of a client with a name and a capability of these sizes.
+    fn check(n_name: usize, n_capability: usize, is_accepted: bool) {
+        let params = RawJson::from(json!({
+            "protocolVersion": "2025-11-25",
+            "clientInfo": {"name": "x".repeat(n_name), "version": "1"},
+            "capabilities": {"experimental": {"x": "y".repeat(n_capability)}},
+        }));
+        let Message::Request(request) = Message::request(Id::Number(1), "initialize", Some(params)) else {
+            panic!("not a request");
+        };
+        let parsed = parse_initialize(&request);
+        assert_eq!(
+            parsed.as_ref().err().map(|error| error.code),
+            (!is_accepted).then_some(code::INVALID_PARAMS)
+        );
+    }
+
+    #[test]
+    fn what_a_client_says_about_itself_is_limited() {
+        check(10, 10, true);
+        check(MAX_DESCRIPTION_BYTES - 200, 10, true);
+        check(MAX_DESCRIPTION_BYTES, 10, false);
+        check(10, MAX_DESCRIPTION_BYTES, false);
+        check(MAX_DESCRIPTION_BYTES / 2, MAX_DESCRIPTION_BYTES / 2, false);
+    }
+
+    #[test]
+    fn the_length_of_all_subscribed_uris_is_known() {
+        let mut followed = FollowedItems::default();
+        for uri in ["a:1", "a:1", "b:22"] {
+            followed.subscribe(uri.to_owned());
+        }
+        assert_eq!(followed.n_uri_bytes, 7);
+        followed.unsubscribe("a:1");
+        followed.unsubscribe("a:1");
+        assert_eq!(followed.n_uri_bytes, 4);
+    }
 }

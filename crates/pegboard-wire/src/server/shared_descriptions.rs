@@ -19,8 +19,7 @@ pub(super) struct SharedDescriptions(Mutex<VecDeque<ClientDescription>>);
 impl SharedDescriptions {
     /// Returns an equal description that shares its memory with earlier ones.
     pub(super) fn share(&self, description: ClientDescription) -> ClientDescription {
-        let info = description.info.as_ref().map_or(0, |info| info.as_bytes().len());
-        if info + description.capabilities.as_bytes().len() > MAX_BYTES {
+        if description.n_bytes() > MAX_BYTES {
             return description;
         }
         let mut known = self.0.lock();
