@@ -17,12 +17,16 @@ use crate::call::{Call, Invoker};
 use crate::entry::ToolEntry;
 use crate::error::{CallError, ErrorKind};
 use crate::outcome::{Outcome, OutcomeStatus};
+use crate::text::clipped;
 
 /// Maximum number of items that one step processes.
 const MAX_ITEMS: usize = 10_000;
 /// Maximum size of the input of one call. Without a limit, a context that is passed whole doubles with every
 /// step.
 const MAX_INPUT_BYTES: usize = 64 << 20;
+/// Maximum size of an error of a step, in the errors of the chain. A chain that fails in a chain repeats its errors twice,
+/// so that without a limit they double with every level.
+const MAX_ERROR_BYTES: usize = 4 << 10;
 
 pub(super) async fn execute(
     spec: &ChainSpec,
@@ -102,8 +106,10 @@ impl ChainExecution<'_> {
         if is_accepted {
             self.store(step, &outcome.data);
         } else if outcome.status != OutcomeStatus::Skipped {
-            self.errors.extend_from_slice(&outcome.errors);
-            self.errors.push(format!("Step {index} ('{}') failed: {}", step.tool_name, outcome.message));
+            let clipped = |error: &str| clipped(error, MAX_ERROR_BYTES).into_owned();
+            self.errors.extend(outcome.errors.iter().map(|error| clipped(error)));
+            let message = clipped(&outcome.message);
+            self.errors.push(format!("Step {index} ('{}') failed: {message}", step.tool_name));
         }
         self.outcomes.push(outcome);
     }

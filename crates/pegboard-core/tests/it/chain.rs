@@ -249,6 +249,18 @@ async fn tool_errors_precede_the_message_of_their_step() {
     );
 }
 
+#[tokio::test]
+async fn errors_of_steps_are_clipped() {
+    let tools = ToolRegistry::new().with([ToolEntry::from_fn("long", "", |_: Value| async {
+        Err::<Value, _>(ToolError::new("x".repeat(1 << 20)))
+    })]);
+    let chain_result = chain_of(&tools.unwrap(), ["long".into()]).execute(json!({})).await;
+    let lengths: Vec<usize> = chain_result.errors.iter().map(String::len).collect();
+    assert_eq!(lengths.len(), 2);
+    assert!(lengths.iter().all(|length| *length < 4_200), "{lengths:?}");
+    assert!(chain_result.step_results[0].message.len() > 1 << 20);
+}
+
 #[test]
 fn steps_are_added_copied_and_cleared() {
     let tools = tools();
