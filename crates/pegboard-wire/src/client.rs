@@ -30,7 +30,7 @@ mod input_rounds;
 mod negotiation;
 
 pub use crate::era::Era;
-pub use input_rounds::next_round_params;
+pub use input_rounds::{TooManyInputRequests, input_requests, next_round_params};
 pub use negotiation::HandshakeError;
 
 /// Identity, capabilities and timeouts of a client.

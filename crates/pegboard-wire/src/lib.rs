@@ -111,5 +111,8 @@ pub use state_signer::{InvalidState, StateSigner};
 /// Maximum number of input rounds per request, in both roles.
 pub const MAX_INPUT_ROUNDS: usize = 20;
 
+/// Maximum number of input requests of one result.
+pub const MAX_INPUT_REQUESTS: usize = 64;
+
 /// Default maximum size of a message in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;

@@ -51,8 +51,7 @@ impl PendingInputs {
     /// gets its answers once its round is complete.
     pub(super) fn answer(&mut self, answers: &RawJson) -> bool {
         let mut is_changed = false;
-        for key in answers.names() {
-            let Some(answer) = answers.get(&key).filter(RawJson::is_object) else { continue };
+        for (key, answer) in answers.members().filter(|(_, answer)| answer.is_object()) {
             let Some(PendingQuestion { round, name, .. }) = self.questions.shift_remove(&key) else {
                 continue;
             };

@@ -13,7 +13,7 @@ use pegboard_core::error::{CallError, ProtocolError, ToolError};
 use pegboard_core::provider::ProviderRequest;
 use pegboard_core::text::clipped;
 use pegboard_json::RawJson;
-use pegboard_wire::client::{Era, RequestOptions, next_round_params};
+use pegboard_wire::client::{Era, RequestOptions, input_requests, next_round_params};
 use pegboard_wire::era::{LogLevel, meta};
 use pegboard_wire::transport::TransportError;
 use pegboard_wire::{MAX_INPUT_ROUNDS, PendingRequest, RequestError, ResponseEvent, RpcError};
@@ -530,26 +530,22 @@ pub(super) async fn read_response(
 
 /// Returns the parameters with the caller's answers and the unchanged state of the server.
 async fn params_with_answers(call: &ServerCall<'_>, result: &RawJson) -> Result<RawJson, AttemptError> {
-    let input_requests = result.get("inputRequests").unwrap_or_else(RawJson::empty_object);
-    let answers = collect_answers(call.context, &input_requests).await?;
+    let requests = input_requests(result).map_err(tool_failure)?;
+    let answers = collect_answers(call.context, requests).await?;
     Ok(next_round_params(&call.params, result, &answers))
 }
 
 /// Asks the caller the server's questions and returns the answers by name.
 pub(super) async fn collect_answers(
     context: &CallContext,
-    input_requests: &RawJson,
+    input_requests: Vec<(String, RawJson)>,
 ) -> Result<RawJson, AttemptError> {
-    let question = |name: &str| {
-        let question = input_requests.get(name)?;
+    let question = |question: &RawJson| {
         let method = question.get("method")?.text()?.into_owned();
         Some(InputRequest { method, params: question.get("params").unwrap_or_else(RawJson::empty_object) })
     };
-    let questions: InputRequests = input_requests
-        .names()
-        .into_iter()
-        .filter_map(|name| Some((name.clone(), question(&name)?)))
-        .collect();
+    let questions: InputRequests =
+        input_requests.into_iter().filter_map(|(name, request)| Some((name, question(&request)?))).collect();
     let mut answers = RawJson::empty_object();
     if !questions.is_empty() {
         let answered = context.client().ask(questions).await;

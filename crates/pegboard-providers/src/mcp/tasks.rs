@@ -13,9 +13,11 @@ use pegboard_core::entry::ToolEntry;
 use pegboard_core::task::{DEFAULT_LIFETIME, ServerTask, TaskMode, TaskRefresher, TaskRefreshes};
 use pegboard_core::text::clipped;
 use pegboard_json::RawJson;
-use pegboard_wire::client::{Era, McpClient, RequestOptions};
+use pegboard_wire::client::{Era, McpClient, RequestOptions, input_requests};
 use pegboard_wire::transport::TransportError;
-use pegboard_wire::{PendingRequest, RequestError, ResponseEvent, RpcError, code};
+use pegboard_wire::{
+    MAX_INPUT_REQUESTS, MAX_INPUT_ROUNDS, PendingRequest, RequestError, ResponseEvent, RpcError, code,
+};
 use serde_json::json;
 use tokio::runtime::Handle;
 use tokio::time;
@@ -341,17 +343,15 @@ impl TaskDriver<'_> {
         task: &RawJson,
         state: &mut PollState,
     ) -> Result<bool, AttemptError> {
-        let requested = task.get("inputRequests").unwrap_or_else(RawJson::empty_object);
-        let new_inputs =
-            requested.names().into_iter().filter(|name| state.handled_inputs.insert(name.clone()));
-        let new_inputs = new_inputs.fold(RawJson::empty_object(), |all, name| match requested.get(&name) {
-            Some(question) => all.with(&name, &question),
-            None => all,
-        });
-        if new_inputs.names().is_empty() {
+        let mut new_inputs = input_requests(task).map_err(tool_failure)?;
+        new_inputs.retain(|(name, _)| state.handled_inputs.insert(name.clone()));
+        if new_inputs.is_empty() {
             return Ok(false);
         }
-        let answers = collect_answers(self.context, &new_inputs).await?;
+        if state.handled_inputs.len() > MAX_INPUT_ROUNDS * MAX_INPUT_REQUESTS {
+            return Err(tool_failure("the server kept requiring input"));
+        }
+        let answers = collect_answers(self.context, new_inputs).await?;
         let update = task_params(id).with("inputResponses", &answers);
         self.request("tasks/update", update).await.map_err(AttemptError::Failed)?;
         Ok(true)

@@ -3,6 +3,7 @@
 use futures_util::future::join_all;
 
 use super::{McpClient, RequestOptions};
+use crate::MAX_INPUT_REQUESTS;
 use crate::connection::InboundRequest;
 use crate::http::received_headers::ReceivedHeaders;
 use crate::message::{Id, Request};
@@ -24,7 +25,8 @@ pub(super) async fn call(
         let kind = result.get("resultType");
         match kind.as_ref().and_then(RawJson::text).as_deref() {
             Some("input_required") => {
-                let responses = input_responses(client, &result, &id).await;
+                let requests = input_requests(&result).map_err(TransportError::protocol)?;
+                let responses = input_responses(client, requests, &id).await;
                 attempt_params = next_round_params(&params, &result, &responses);
             }
             // The result of a task is fetched by its own methods.
@@ -48,24 +50,38 @@ pub fn next_round_params(params: &RawJson, result: &RawJson, responses: &RawJson
     }
 }
 
-/// Returns the handler's responses to all input requests of a result, by name.
-async fn input_responses(client: &McpClient, result: &RawJson, id: &Id) -> RawJson {
-    let input_requests = result.get("inputRequests").unwrap_or_else(RawJson::empty_object);
-    let names = input_requests.names();
-    let answers =
-        join_all(names.iter().map(|name| answer_input_request(client, &input_requests, name, id))).await;
-    let answers = names.iter().zip(answers).filter_map(|(name, answer)| Some((name, answer?)));
-    answers.fold(RawJson::empty_object(), |all, (name, answer)| all.with(name, &answer))
+/// A result has more than [`MAX_INPUT_REQUESTS`] input requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("more than {MAX_INPUT_REQUESTS} input requests in one result")]
+pub struct TooManyInputRequests;
+
+/// Returns the input requests of a result or of a task, by name.
+pub fn input_requests(result: &RawJson) -> Result<Vec<(String, RawJson)>, TooManyInputRequests> {
+    let Some(requests) = result.get("inputRequests") else { return Ok(Vec::new()) };
+    let requests: Vec<_> = requests.members().take(MAX_INPUT_REQUESTS + 1).collect();
+    if requests.len() > MAX_INPUT_REQUESTS { Err(TooManyInputRequests) } else { Ok(requests) }
+}
+
+/// Returns the handler's responses to input requests, by name.
+async fn input_responses(client: &McpClient, requests: Vec<(String, RawJson)>, id: &Id) -> RawJson {
+    let answering = requests.into_iter().map(|(name, request)| async move {
+        let answer = answer_input_request(client, &request, &name, id).await?;
+        Some((name, answer))
+    });
+    let answers = join_all(answering).await;
+    answers
+        .into_iter()
+        .flatten()
+        .fold(RawJson::empty_object(), |all, (name, answer)| all.with(&name, &answer))
 }
 
 /// Returns the handler's response to one input request; `None` if it refuses.
 async fn answer_input_request(
     client: &McpClient,
-    input_requests: &RawJson,
+    input_request: &RawJson,
     name: &str,
     related_request: &Id,
 ) -> Option<RawJson> {
-    let input_request = input_requests.get(name)?;
     let method = input_request.get("method")?.text()?.into_owned();
     let request = Request::new(Id::Text(name.into()), method, input_request.get("params"));
     let connection = client.connection.downgrade();
@@ -76,4 +92,22 @@ async fn answer_input_request(
         connection,
     };
     client.handler.request(inbound).await.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_with_too_many_input_requests_is_refused() {
+        for (n_requests, is_accepted) in
+            [(0, true), (MAX_INPUT_REQUESTS, true), (MAX_INPUT_REQUESTS + 1, false), (400_000, false)]
+        {
+            let requests: Vec<_> =
+                (0..n_requests).map(|n| format!(r#""{n}":{{"method":"roots/list"}}"#)).collect();
+            let text = format!(r#"{{"inputRequests":{{{}}}}}"#, requests.join(","));
+            let accepted = input_requests(&RawJson::parse(text.into()).unwrap());
+            assert_eq!(accepted.map(|requests| requests.len()).ok(), is_accepted.then_some(n_requests));
+        }
+    }
 }

@@ -12,12 +12,10 @@ pub(super) fn check_capabilities(
     client: &ClientDescription,
     input_requests: &RawJson,
 ) -> Result<(), RpcError> {
-    for name in input_requests.names() {
-        let method = input_requests.at(&[&name, "method"]);
+    for (_name, request) in input_requests.members() {
+        let [method, params] = request.get_all(["method", "params"]);
         let method = method.as_ref().and_then(RawJson::text).unwrap_or_default();
-        if let Some(missing) =
-            client.missing_capability(&method, input_requests.at(&[&name, "params"]).as_ref())
-        {
+        if let Some(missing) = client.missing_capability(&method, params.as_ref()) {
             return Err(missing.missing_error());
         }
     }
@@ -76,16 +74,14 @@ impl ClientCapability {
 
 /// Sends all input requests to a client with a session at once, and returns its responses by name.
 pub(super) async fn send_input_requests(peer: &Peer, input_requests: &RawJson) -> Result<RawJson, RpcError> {
-    let names = input_requests.names();
-    let requests = names.iter().map(|name| async {
-        let method = input_requests.at(&[name, "method"]);
+    let requests = input_requests.members().map(|(name, request)| async move {
+        let [method, params] = request.get_all(["method", "params"]);
         let method = method.as_ref().and_then(RawJson::text).unwrap_or_default().into_owned();
-        peer.request(&method, input_requests.at(&[name, "params"])).await
+        Ok((name, peer.request(&method, params).await?))
     });
     let answers = try_join_all(requests).await.map_err(|failure| match failure {
         RequestError::Rpc(error) => error,
         other => RpcError::new(code::INTERNAL_ERROR, format!("The client did not answer: {other}")),
     })?;
-    let by_name = names.iter().zip(&answers);
-    Ok(by_name.fold(RawJson::empty_object(), |all, (name, answer)| all.with(name, answer)))
+    Ok(answers.iter().fold(RawJson::empty_object(), |all, (name, answer)| all.with(name, answer)))
 }
