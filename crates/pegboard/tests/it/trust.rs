@@ -282,9 +282,9 @@ fn a_pipe_in_a_project_keeps_no_command_waiting() {
         };
         pipe("pipe");
         if text.is_empty() {
-            pipe(name)
+            pipe(name);
         } else {
-            stage.write(name, text)
+            stage.write(name, text);
         }
         for command in ["ls", "--trust ls", "validate", "trust"] {
             stage.run(command);

@@ -148,7 +148,9 @@ fn a_user_who_decides_sees_what_looks_like_a_secret() {
     let mut gateway = OnTerminal::start(&mut stage.command("serve --http 127.0.0.1:0"));
     gateway.wait_for("Ready");
     super::write_servers(&stage, "pegboard.json", &servers);
-    hidden.iter().for_each(|part| gateway.wait_for(part));
+    for part in hidden {
+        gateway.wait_for(part);
+    }
     check("reload");
     gateway.stop();
 }
