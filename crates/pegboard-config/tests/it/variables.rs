@@ -66,7 +66,7 @@ fn models_see_no_secret() {
         r#"{{"toolboxes": {{"b": {{
             "description": "{written}",
             "mcpServers": {{"x": {{
-                "command": "x", "instructions": "${{API_TOKEN}}", "env": {{"${{A}}": "${{A}}"}},
+                "command": "x", "env": {{"${{A}}": "${{A}}"}},
                 "tools": {{"t": {{"tags": ["${{API_TOKEN}}"]}}}}
             }}}}
         }}}}}}"#
@@ -79,8 +79,7 @@ fn models_see_no_secret() {
     assert_eq!(program.env["1"].reveal(), "1", "what is only sent is expanded");
     let paths: Vec<&str> = configuration.problems.iter().map(|problem| problem.path.as_str()).collect();
     let x = "toolboxes.b.mcpServers.x";
-    let expected =
-        ["toolboxes.b.description".to_owned(), format!("{x}.instructions"), format!("{x}.tools.t.tags[0]")];
+    let expected = ["toolboxes.b.description".to_owned(), format!("{x}.tools.t.tags[0]")];
     assert_eq!(paths, expected, "{:?}", configuration.problems);
 
     for name in ["${keyring:k}", "x${API_TOKEN}", "${file:f}", "${OPENAI_KEY}", "${GITHUB_PAT}"] {
@@ -93,9 +92,10 @@ fn models_see_no_secret() {
     // Names may be any word.
     let text = r#"{
         "mcpServers": {"title": {"command": "x", "env": {"description": "${UNSET_TOKEN:-x}"}}},
-        "restTools": {"tags": {"url": "https://a.example", "headers": {"title": "${UNSET_TOKEN:-x}"}}}
+        "restTools": {"tags": {"description": "T", "url": "https://a.example", "headers": {"title": "${UNSET_TOKEN:-x}"}}}
     }"#;
-    assert!(load_text("pegboard.json", text).unwrap().problems.is_empty());
+    let problems = load_text("pegboard.json", text).unwrap().problems;
+    assert!(problems.is_empty(), "{problems:?}");
     let text = r#"{"toolboxes": {"b": {"description": "For ${A}", "mcpServers": {}}}}"#;
     assert_eq!(load_text("pegboard.json", text).unwrap().toolboxes["b"].description, "For 1");
 }

@@ -115,7 +115,8 @@ impl GatewayProcess {
 
     /// Peak memory above the idle level, in KiB.
     pub(crate) fn extra_memory(&self) -> u64 {
-        peak_memory(self.pid()) - self.idle_memory
+        // The system counts in batches, so that a peak may seem to fall.
+        peak_memory(self.pid()).saturating_sub(self.idle_memory)
     }
 
     /// Unexpected messages.
