@@ -36,6 +36,7 @@ mod threads;
 
 pub use event_memory::{DroppedNotifications, EventMemory, NotificationLoss};
 pub use host_check::AllowedOrigin;
+pub use http1::ReadAhead;
 pub use listener::{BACKLOG, DirectRoutes, HttpApplication, bind, listen, serve};
 pub use reply::{HttpReply, ReplyBody};
 pub use served_connection::{ServedConnection, can_identify_users};

@@ -27,7 +27,7 @@ use super::{DirectRoutes, HttpReply, HttpServerEndpoint, ReplyBody, ServedConnec
 use crate::http::received_headers::ReceivedHeaders;
 use head::{BodyFraming, RequestHead, encode_head, head_length};
 
-pub(super) use read_ahead::ReadAhead;
+pub use read_ahead::ReadAhead;
 
 /// Space for a read, which holds most requests.
 const READ_BYTES: usize = 2 * 1024;

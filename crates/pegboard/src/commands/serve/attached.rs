@@ -16,6 +16,7 @@ use hyper_util::rt::TokioIo;
 use hyper_util::server::conn::auto::upgrade;
 use pegboard::gateway::api::{AttachedClient, AttachedClients};
 use pegboard::gateway::{Gateway, serve};
+use pegboard::wire::http::server::ReadAhead;
 use pegboard::wire::stdio::EndableInput;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::json;
@@ -79,13 +80,13 @@ impl PassedClients {
         let profile = client.profile.clone();
         let _listed = self.list.add(client);
         let Ok(upgraded) = upgrade.await else { return };
-        let Ok(parts) = upgrade::downcast::<TokioIo<UnixStream>>(upgraded) else { return };
-        let stream = parts.io.into_inner();
+        let Ok(parts) = upgrade::downcast::<TokioIo<ReadAhead<UnixStream>>>(upgraded) else { return };
+        let (ahead, stream) = parts.io.into_inner().into_parts();
         let Ok(connection) = stream.as_fd().try_clone_to_owned() else { return };
         let (reader, writer) = stream.into_split();
         let (report, ended) = oneshot::channel();
-        let reader =
-            ObservedInput { reader: Cursor::new(parts.read_buf).chain(reader), report: Some(report) };
+        let read_before = Cursor::new(parts.read_buf).chain(Cursor::new(ahead));
+        let reader = ObservedInput { reader: read_before.chain(reader), report: Some(report) };
         let input = EndableInput::new(reader, self.end_of_input.clone());
         tokio::select! {
             _ = serve::streams(&self.gateway, profile.as_deref(), input, writer) => {}

@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A stream, and what was read from it ahead of its reader.
-pub(in crate::http::server) struct ReadAhead<S> {
+/// A stream, and what was read from it ahead of its reader. An upgraded connection consists of one.
+pub struct ReadAhead<S> {
     ahead: Bytes,
     stream: S,
 }
@@ -16,6 +16,11 @@ pub(in crate::http::server) struct ReadAhead<S> {
 impl<S> ReadAhead<S> {
     pub(in crate::http::server) fn new(ahead: Bytes, stream: S) -> Self {
         Self { ahead, stream }
+    }
+
+    /// Returns what was read ahead, and the stream.
+    pub fn into_parts(self) -> (Bytes, S) {
+        (self.ahead, self.stream)
     }
 }
 
