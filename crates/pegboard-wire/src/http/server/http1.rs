@@ -38,6 +38,10 @@ const MIN_READ_BYTES: usize = 1024;
 /// Maximum size of a head.
 const MAX_HEAD_BYTES: usize = 16 * 1024;
 
+/// Time in which a head must be complete: that of the first request since the client connected, and every other since its
+/// first byte.
+pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// Maximum size of a body. Larger ones count against the memory for requests while they arrive.
 const MAX_BODY_BYTES: usize = 32 * 1024;
 
@@ -64,8 +68,9 @@ where
     S: AsyncRead + AsyncWrite + Send + Unpin,
 {
     let mut client = ClientStream { stream, input: BytesMut::new() };
+    let mut may_wait = false;
     loop {
-        let head = match client.read_head().await? {
+        let head = match client.read_head(may_wait).await? {
             HeadRead::Complete(head) => head,
             HeadRead::Unusual => return Ok(Some(client.hand_over(b""))),
             HeadRead::Closed => return Ok(None),
@@ -84,6 +89,7 @@ where
         let Some(reply) = reply.await else { return Ok(None) };
         drop(handling);
         client.write(reply).await?;
+        may_wait = true;
     }
 }
 
@@ -110,8 +116,23 @@ enum HeadRead {
 }
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> ClientStream<S> {
-    /// Reads up to the end of the next head, and removes it from the input.
-    async fn read_head(&mut self) -> io::Result<HeadRead> {
+    /// Reads up to the end of the next head, and removes it from the input. With `may_wait`, the client may begin it at any
+    /// time.
+    async fn read_head(&mut self, may_wait: bool) -> io::Result<HeadRead> {
+        if may_wait {
+            if self.input.is_empty() && self.read(0).await? == 0 {
+                return Ok(HeadRead::Closed);
+            }
+            // Mostly the whole request has arrived.
+            if let Some(length) = head_length(&self.input) {
+                return Ok(HeadRead::Complete(self.input.split_to(length).freeze()));
+            }
+        }
+        let reading = time::timeout(HEAD_TIMEOUT, Box::pin(self.read_rest_of_head()));
+        reading.await.unwrap_or(Ok(HeadRead::Closed))
+    }
+
+    async fn read_rest_of_head(&mut self) -> io::Result<HeadRead> {
         loop {
             if let Some(length) = head_length(&self.input) {
                 return Ok(HeadRead::Complete(self.input.split_to(length).freeze()));

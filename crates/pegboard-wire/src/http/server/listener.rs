@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::{Method, Request, Uri};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket};
@@ -119,7 +119,8 @@ impl HttpApplication {
             let (application, connection) = (Arc::clone(self), connection.clone());
             async move { Ok::<_, Infallible>(application.handle(request, connection).await) }
         });
-        let server = auto::Builder::new(TokioExecutor::new());
+        let mut server = auto::Builder::new(TokioExecutor::new());
+        server.http1().timer(TokioTimer::new()).header_read_timeout(http1::HEAD_TIMEOUT);
         if let Err(error) = server.serve_connection_with_upgrades(TokioIo::new(stream), service).await {
             tracing::debug!(%error, "A connection broke.");
         }

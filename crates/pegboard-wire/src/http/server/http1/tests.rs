@@ -190,6 +190,41 @@ async fn a_body_that_comes_late_is_waited_for() {
     assert!(output.starts_with("HTTP/1.1 200 OK\r\n") && output.contains("xxxx"), "{output}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_connection_without_a_complete_head_is_closed() {
+    let [direct, _] = applications(&Texts::default());
+    for (input, then) in [
+        ("", ""),
+        ("POST /mcp HT", ""),
+        ("POST /mcp HTTP/1.1\r\nhost: localhost\r\n", "x-slow: 1\r\n"),
+        (&*call(1, &json!({"length": 2}), ""), "POST /mcp HTTP/1.1\r\nhost"),
+        // Served by hyper.
+        ("GET /mcp HTTP/1.1\r\nhost: localhost\r\n\r\n", "POST /mcp HTTP/1.1\r\nhost"),
+    ] {
+        let mut client = connect(&direct);
+        client.write_all(input.as_bytes()).await.unwrap();
+        time::sleep(HEAD_TIMEOUT / 2).await;
+        client.write_all(then.as_bytes()).await.unwrap();
+        let mut output = Vec::new();
+        let reading = client.read_to_end(&mut output);
+        time::timeout(2 * HEAD_TIMEOUT, reading).await.expect("the connection ends").unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_may_wait_between_two_requests() {
+    let [direct, _] = applications(&Texts::default());
+    let mut client = connect(&direct);
+    for id in [1, 2] {
+        client.write_all(call(id, &json!({"length": 4}), "").as_bytes()).await.unwrap();
+        let mut output = Vec::new();
+        while !output.ends_with(b"}") {
+            assert!(client.read_buf(&mut output).await.unwrap() > 0, "it ends before answer {id}");
+        }
+        time::sleep(10 * HEAD_TIMEOUT).await;
+    }
+}
+
 /// A stateless call ends with its connection, even if the client has begun its next request.
 #[tokio::test]
 async fn a_client_that_disconnects_cancels_a_stateless_call() {
@@ -201,7 +236,7 @@ async fn a_client_that_disconnects_cancels_a_stateless_call() {
         client.write_all(input.as_bytes()).await.unwrap();
         tokio::task::yield_now().await;
         drop(client);
-        time::timeout(Duration::from_secs(60), service.dropped.notified()).await.unwrap();
+        time::timeout(Duration::from_mins(1), service.dropped.notified()).await.unwrap();
     }
 }
 
@@ -243,7 +278,7 @@ async fn a_call_of_a_session_outlives_its_connection_but_not_its_session() {
     let call = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "t"}});
     let call = post_in_session(Some(&session), &call);
     client.write_all(call.as_bytes()).await.unwrap();
-    time::timeout(Duration::from_secs(60), service.begun.notified()).await.unwrap();
+    time::timeout(Duration::from_mins(1), service.begun.notified()).await.unwrap();
     drop(client);
     // Its id is in use until it has ended.
     let mut client = connect(&direct);
@@ -253,5 +288,5 @@ async fn a_call_of_a_session_outlives_its_connection_but_not_its_session() {
     let delete = format!("DELETE /mcp HTTP/1.1\r\nhost: localhost\r\nmcp-session-id: {session}\r\n\r\n");
     let deleted = exchange(&mut client, &delete).await;
     assert!(deleted.starts_with("HTTP/1.1 204"), "{deleted}");
-    time::timeout(Duration::from_secs(60), service.dropped.notified()).await.unwrap();
+    time::timeout(Duration::from_mins(1), service.dropped.notified()).await.unwrap();
 }
