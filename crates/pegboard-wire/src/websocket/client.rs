@@ -19,7 +19,7 @@ use tokio_tungstenite::tungstenite::{self, Utf8Bytes};
 use tokio_tungstenite::{Connector, connect_async_tls_with_config};
 
 use crate::transport::{InputLimits, TransportError, TransportHandle, channels};
-use crate::websocket::pump::pump;
+use crate::websocket::pump::{READ_BUFFER_BYTES, max_write_buffer, pump};
 
 /// Time limit for connecting and the WebSocket handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -36,6 +36,8 @@ pub async fn connect(
     request.headers_mut().extend(headers);
     request.headers_mut().insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static("mcp"));
     let config = WebSocketConfig::default()
+        .read_buffer_size(READ_BUFFER_BYTES)
+        .max_write_buffer_size(max_write_buffer(limits))
         .max_message_size(Some(limits.max_bytes))
         .max_frame_size(Some(limits.max_bytes));
     // Without Nagle's algorithm: small messages go out at once.

@@ -15,6 +15,16 @@ use crate::transport::{
 const MAX_UNFLUSHED: usize = 64;
 const MAX_UNFLUSHED_BYTES: usize = 64 * 1024;
 
+/// Size of the read buffer. All frames in it are handled at once, and the smallest has two bytes, so that a larger one
+/// would let a peer keep the thread from other tasks.
+pub(super) const READ_BUFFER_BYTES: usize = 8 * 1024;
+
+/// Returns the maximum number of bytes that wait to be written, after which the connection fails: the library answers
+/// every ping, also of a peer that does not read. A message of our own may be as large as one of the peer.
+pub(super) fn max_write_buffer(limits: InputLimits) -> usize {
+    limits.max_bytes.saturating_add(1024 * 1024)
+}
+
 /// Moves messages between a socket and a transport until either closes.
 ///
 /// The stream yields one message at a time and ends when the peer closes; it handles pings itself. Closing

@@ -15,7 +15,7 @@ use http::{HeaderMap, Uri};
 use crate::http::server::{HttpServerOptions, check_host_and_origin};
 use crate::server::ServiceServer;
 use crate::transport::{InputLimits, TransportError, channels};
-use crate::websocket::pump::pump;
+use crate::websocket::pump::{READ_BUFFER_BYTES, max_write_buffer, pump};
 
 /// Returns a router that serves `server` over WebSocket. Hosts and origins are checked as for HTTP.
 pub fn endpoint(server: ServiceServer, options: HttpServerOptions) -> Router {
@@ -38,6 +38,8 @@ async fn upgrade(
     let server = server.clone();
     upgrade
         .protocols(["mcp"])
+        .read_buffer_size(READ_BUFFER_BYTES)
+        .max_write_buffer_size(max_write_buffer(limits))
         .max_message_size(limits.max_bytes)
         .max_frame_size(limits.max_bytes)
         .on_upgrade(move |socket| serve(server, socket, limits))

@@ -376,6 +376,11 @@ impl SseStream {
                 Ok(None) => return Err(SseStreamError::End),
                 Err(error) => return Err(SseStreamError::Broken(error)),
             }
+            if let Some(event) = self.decoder.next_event() {
+                return event.map_err(SseStreamError::TooLarge);
+            }
+            // A stream of comments, or of very small chunks, must not keep the thread from other tasks.
+            tokio::task::yield_now().await;
         }
     }
 
