@@ -2,21 +2,24 @@
 
 #[cfg(unix)]
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use pegboard::config::clients::Platform;
 use pegboard::config::inventory::{Inventory, inventory_layers};
 use pegboard::config::trust::{FileAction, FileOrigin, FileOwner};
-use pegboard::config::{self, Configuration, ConfigurationError, Layers, SourceSpec, SpecContext};
+use pegboard::config::{
+    self, Configuration, ConfigurationError, Layers, SecretSource, SourceSpec, SpecContext,
+};
 #[cfg(unix)]
 use pegboard_core::fingerprint::sha256_hex;
 
 use crate::cli::error::colored;
-use crate::cli::format::fit_quotes;
+use crate::cli::format::{fit_quotes, one_line};
 use crate::cli::{CliError, ExitReason, Globals, print};
 use crate::environment;
 use crate::secrets::{AssumedUserSecrets, UserSecrets};
@@ -36,6 +39,9 @@ pub(crate) use private_dir::PrivateDir;
 const MAX_SOCKET_BYTES: usize = 100;
 #[cfg(unix)]
 const MAX_SOCKET_NAME_BYTES: usize = "/4294967295.sock".len();
+
+/// Maximum length of a command in a message.
+const MAX_COMMAND_CHARACTERS: usize = 200;
 
 /// Length of the digest that identifies a configuration.
 #[cfg(unix)]
@@ -71,6 +77,8 @@ pub(crate) struct ConfigSelection {
     gate: TrustGate,
     /// State folder that was named.
     state: Option<PathBuf>,
+    /// Commands of the configuration that have run for secrets.
+    commands: Arc<Mutex<HashSet<Vec<String>>>>,
 }
 
 impl ConfigSelection {
@@ -114,6 +122,7 @@ impl ConfigSelection {
             settings: globals.set.clone(),
             gate,
             state: globals.state.clone(),
+            commands: Arc::default(),
         })
     }
 
@@ -198,6 +207,33 @@ impl ConfigSelection {
     /// the user, and runs the commands that print others.
     pub(crate) fn load(&self) -> Result<Configuration, ConfigurationError> {
         let secrets = Arc::new(UserSecrets::new(self.state.as_deref()));
+        let configuration = self.load_with(&secrets)?;
+        *self.commands.lock() = secrets.commands();
+        Ok(configuration)
+    }
+
+    /// Same as [`load`](Self::load), but runs only commands that it has run: files have changed without their user, such
+    /// as by a tool that writes files, and what writes files must not run programs.
+    pub(crate) fn reload(&self) -> Result<Configuration, CliError> {
+        let known = self.commands.lock().clone();
+        let secrets = Arc::new(UserSecrets::new(self.state.as_deref()).with_allowed_commands(known));
+        let configuration = self.load_with(&secrets);
+        let refused = secrets.refused_commands();
+        if let Some(first) = refused.first() {
+            let command = one_line(&first.join(" "), MAX_COMMAND_CHARACTERS);
+            let more = match refused.len() {
+                1 => String::new(),
+                n => format!(", and {} more", n - 1),
+            };
+            let message = format!("a reload does not run a new command for a secret: {command}{more}");
+            return Err(CliError::configuration(message)
+                .hint("if it is yours, run it with pegboard restart; otherwise remove it"));
+        }
+        Ok(configuration?)
+    }
+
+    fn load_with(&self, secrets: &Arc<UserSecrets>) -> Result<Configuration, ConfigurationError> {
+        let secrets = Arc::clone(secrets) as Arc<dyn SecretSource>;
         let configuration = config::load_layers(&self.layers()?.secrets(secrets), &env_var)?;
         print::redact(&configuration.secrets);
         Ok(configuration)

@@ -1,6 +1,6 @@
 //! The user's secrets, as the configuration refers to them: `${keyring:NAME}` and `${cmd:COMMAND}`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -56,6 +56,10 @@ pub(crate) struct UserSecrets {
     /// Error of a keyring that is locked. It is not asked again: each question may wait for an answer of the user.
     keyring_error: Mutex<Option<String>>,
     printed: Mutex<HashMap<Vec<String>, Result<Secret, String>>>,
+    /// Commands that may run; all if absent.
+    allowed: Option<HashSet<Vec<String>>>,
+    /// Commands that were not allowed to run.
+    refused: Mutex<BTreeSet<Vec<String>>>,
 }
 
 impl UserSecrets {
@@ -67,7 +71,24 @@ impl UserSecrets {
             stored: Mutex::default(),
             keyring_error: Mutex::default(),
             printed: Mutex::default(),
+            allowed: None,
+            refused: Mutex::default(),
         }
+    }
+
+    /// Lets these commands run and no others.
+    pub(crate) fn with_allowed_commands(self, allowed: HashSet<Vec<String>>) -> Self {
+        Self { allowed: Some(allowed), ..self }
+    }
+
+    /// Returns the commands that have run.
+    pub(crate) fn commands(&self) -> HashSet<Vec<String>> {
+        self.printed.lock().keys().cloned().collect()
+    }
+
+    /// Returns the commands that were not allowed to run.
+    pub(crate) fn refused_commands(&self) -> BTreeSet<Vec<String>> {
+        self.refused.lock().clone()
     }
 }
 
@@ -118,6 +139,10 @@ impl SecretSource for UserSecrets {
     }
 
     fn command(&self, words: &[String]) -> Result<Secret, String> {
+        if self.allowed.as_ref().is_some_and(|allowed| !allowed.contains(words)) {
+            self.refused.lock().insert(words.to_vec());
+            return Err("has not run before".to_owned());
+        }
         let mut printed = self.printed.lock();
         if let Some(known) = printed.get(words) {
             return known.clone();

@@ -481,6 +481,51 @@ async fn requests_of_project_files_wait_for_trust() {
 }
 
 #[tokio::test]
+async fn a_reload_runs_no_new_command_for_a_secret() {
+    let environment = TestEnvironment::new();
+    let (known, new) = (environment.folder().join("known"), environment.folder().join("new"));
+    let server = |command: &Path| {
+        let header = format!("${{cmd:touch {}}}", command.display());
+        json!({"url": "http://127.0.0.1:9/mcp", "headers": {"X-Key": header}})
+    };
+    std::fs::create_dir_all(environment.folder().join("config/pegboard")).unwrap();
+    let servers = |extra: Value| {
+        let mut servers = json!({"s": environment.server("s", &["x"]), "known": server(&known)});
+        servers.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        of(&servers)
+    };
+    let file = environment.write("config/pegboard/pegboard.json", &servers(json!({})).to_string());
+    let mut command = environment.command(PROGRAM);
+    command.args(["serve", "--http", "127.0.0.1:0", "--profile", "flat", "--no-daemon"]);
+    let endpoint = Endpoint::start(command).await;
+    assert!(known.exists());
+    std::fs::remove_file(&known).unwrap();
+
+    rewrite(&file, &servers(json!({"new": server(&new)})));
+    let said = plain(&endpoint.wait_for_line("Kept").await, &environment);
+    assert!(said.contains("a reload does not run a new command for a secret: touch /new"), "{said}");
+    assert!(said.contains("pegboard restart"), "{said}");
+    signal(&endpoint.child, Signal::HUP);
+    endpoint.wait_for_line("Kept").await;
+    let refused = run(&environment, &["reload", "--yes"]).await;
+    assert!(refused.contains("new command for a secret"), "{refused}");
+    assert!(!new.exists(), "a reload ran it");
+
+    // Commands that have run before run again.
+    rewrite(&file, &servers(json!({"t": environment.server("t", &["y"])})));
+    endpoint.wait_for_line("Reloaded").await;
+    assert!(known.exists());
+
+    // The user decides.
+    rewrite(&file, &servers(json!({"new": server(&new)})));
+    endpoint.wait_for_line("Kept").await;
+    run(&environment, &["restart"]).await;
+    endpoint.wait_for_line("Restarting").await;
+    endpoint.wait_for_line("Ready").await;
+    assert!(new.exists());
+}
+
+#[tokio::test]
 async fn a_reload_needs_a_local_socket() {
     let environment = TestEnvironment::new();
     let (_, endpoint) = serving(&environment, &json!({"s": environment.server("s", &["x"])})).await;

@@ -198,7 +198,7 @@ impl ConfigWatcher {
     ) -> Result<ReloadOutcome, CliError> {
         // A command or a keyring that the configuration refers to may take a while.
         let selection = self.selection.clone();
-        let inspected = tokio::task::spawn_blocking(move || selection.load()).await;
+        let inspected = tokio::task::spawn_blocking(move || selection.reload()).await;
         let mut configuration = inspected.map_err(|error| CliError::system(error.to_string()))??;
         paths::print_problems(&configuration);
         self.watch_references(&configuration);
