@@ -122,7 +122,7 @@ mod tests {
         let at = |name: &str| folder.path().join(name);
         std::fs::write(at("file"), "text").unwrap();
         std::fs::create_dir(at("folder")).unwrap();
-        mknodat(CWD, &at("pipe"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        mknodat(CWD, at("pipe"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
         for (name, to) in
             [("to-file", "file"), ("to-pipe", "pipe"), ("to-device", "/dev/zero"), ("to-nothing", "gone")]

@@ -361,7 +361,7 @@ impl ScriptedLog {
 }
 
 impl CallLog for ScriptedLog {
-    fn append(&self, batch: LogBatch, now: SystemTime) -> StoreFuture<'_, RefusedEntries> {
+    fn append(&self, batch: LogBatch, _: SystemTime) -> StoreFuture<'_, RefusedEntries> {
         match *self.behaviour.lock().unwrap() {
             LogBehaviour::Well => async {
                 self.tools.lock().unwrap().extend(batch.map(|entry| match entry {
@@ -374,7 +374,7 @@ impl CallLog for ScriptedLog {
             LogBehaviour::Slow => async move {
                 time::sleep(Duration::from_secs(30)).await;
                 *self.behaviour.lock().unwrap() = LogBehaviour::Well;
-                self.append(batch, now).await
+                self.append(batch, SystemTime::UNIX_EPOCH).await
             }
             .boxed(),
             LogBehaviour::RefusingTheFirst => async move {
@@ -383,7 +383,7 @@ impl CallLog for ScriptedLog {
                 batch.next();
                 refused.add(StoreError::Full { reason: "too large".into() });
                 *self.behaviour.lock().unwrap() = LogBehaviour::Well;
-                self.append(batch, now).await.map(|_| refused)
+                self.append(batch, SystemTime::UNIX_EPOCH).await.map(|_| refused)
             }
             .boxed(),
             LogBehaviour::Failing => async { Err(StoreError::Full { reason: "no space".into() }) }.boxed(),
