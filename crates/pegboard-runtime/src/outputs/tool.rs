@@ -10,6 +10,7 @@ use pegboard_core::error::CallError;
 use pegboard_core::handler::Handler;
 use pegboard_core::output::Output;
 use pegboard_core::store::StoredOutput;
+use pegboard_core::validation::Violation;
 use tokio::sync::Semaphore;
 
 use super::extract::{self, ExtractRequest};
@@ -55,7 +56,11 @@ impl ReadOutputTool {
     async fn read(&self, call: &ValidCall) -> Result<Output, CallError> {
         let request = match OutputRequest::parse(call.arguments()) {
             Ok(request) => request,
-            Err(error) => return Ok(Output::failure(error.to_string())),
+            // Nothing has run: a client may correct the arguments and try again.
+            Err(error) => {
+                let violation = Violation::new(error.to_string(), "Invalid tool_output parameters");
+                return Err(CallError::InvalidParameters { violations: vec![violation] });
+            }
         };
         let operation = call.context().tools.as_ref().and_then(|tools| tools.operation());
         let caller = self

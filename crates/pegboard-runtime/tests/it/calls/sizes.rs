@@ -121,8 +121,14 @@ async fn invalid_requests_are_explained() {
     let caller = caller(&runtime);
     let handle = handle(&call(&caller, "t__big", json!({"bytes": 500})).await);
     let cases = [
-        (json!({}), "Invalid tool_output parameters: handle and extract are required."),
-        (json!({"handle": handle}), "Invalid tool_output parameters: handle and extract are required."),
+        (
+            json!({}),
+            "invalid_parameters: Invalid arguments: Invalid tool_output parameters: handle and extract are required.",
+        ),
+        (
+            json!({"handle": handle}),
+            "invalid_parameters: Invalid arguments: Invalid tool_output parameters: handle and extract are required.",
+        ),
         (
             json!({"handle": "session-1/../../etc/passwd", "mode": "stats"}),
             "No output is stored under the handle 'session-1/../../etc/passwd' for this session; it may have expired.",
@@ -131,7 +137,10 @@ async fn invalid_requests_are_explained() {
     ];
     for (arguments, expected) in cases {
         let ended = call(&caller, "tool_output", arguments.clone()).await;
-        let text = line(&ended);
+        let text = match &ended.result {
+            Ok(_) => line(&ended),
+            Err(error) => format!("{}: {}", error.kind().as_str(), error.text()),
+        };
         assert!(text.contains(expected), "{arguments}: {text}");
     }
 }
