@@ -210,6 +210,8 @@ impl PassThrough<'_> {
         self.n_short_lives.set(n_short);
         if n_short > MAX_SHORT_LIVES {
             self.reject_requests(client, "gateways exit right after their start").await?;
+            // One that runs, but does not keep the connection, counts as started by another client.
+            time::sleep(MIN_LIFE).await;
         }
         let mut is_wanted = n_short == 0 && has_crashed || self.log.borrow().is_handshaking();
         loop {
