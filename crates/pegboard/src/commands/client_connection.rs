@@ -11,7 +11,7 @@ use pegboard::secret::Secret;
 use serde_json::Value;
 
 use crate::api_client::{ApiClient, ApiPath};
-use crate::cli::{CliError, ExitReason, Globals};
+use crate::cli::{CliError, ExitReason, Globals, notice};
 use crate::environment;
 use crate::paths::{self, ConfigSelection, absolute, working_dir};
 use crate::token_file::TokenFile;
@@ -66,10 +66,14 @@ impl ConnectionOptions {
         let token = match (users, &self.token_env) {
             (FileUsers::Several, _) => None,
             (FileUsers::One, Some(variable)) => Some(token_of_variable(variable)?),
-            (FileUsers::One, None) => match &gateway {
-                Some(status) => token_of_gateway(status)?,
-                None => is_own_gateway(&url).then(|| own_token(globals)).transpose()?.flatten(),
-            },
+            (FileUsers::One, None) => {
+                if gateway.is_none() && is_own_gateway(&url) {
+                    let hint = "if it needs a token, start it first, or add --token-env VARIABLE";
+                    notice(globals, &format!("No gateway of yours is running at {url}: {hint}"));
+                }
+                // Without a gateway of this user, another one may listen there, and would get a token for all of this one's.
+                gateway.as_ref().map(token_of_gateway).transpose()?.flatten()
+            }
         };
         Ok(ServeTarget::Url { url: with_profile(url, profile)?, token })
     }
@@ -156,17 +160,11 @@ fn token_of_variable(variable: &str) -> Result<Secret, CliError> {
     Ok(Secret::new(token.trim()))
 }
 
-/// Returns `true` if a URL is served on this machine, where gateways accept the token of their user.
+/// Returns `true` if a URL is served on this machine, where a gateway of this user may be.
 fn is_own_gateway(url: &str) -> bool {
     let host = url.parse::<Uri>().ok().and_then(|uri| uri.host().map(str::to_owned)).unwrap_or_default();
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
-}
-
-/// Token of this user's gateways.
-fn own_token(globals: &Globals) -> Result<Option<Secret>, CliError> {
-    let Some(state) = paths::state_dir(globals.state.as_deref()) else { return Ok(None) };
-    Ok(Some(Secret::new(TokenFile::open(&state)?.token().reveal())))
 }
 
 /// Command that starts this program: its full path, since clients may have another `PATH`. In files that users share
@@ -282,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn the_token_of_this_user_goes_to_this_machine_only() {
+    fn gateways_of_this_user_are_on_this_machine() {
         for (url, is_own) in [
             ("http://127.0.0.1:7332/mcp", true),
             ("http://localhost/mcp", true),

@@ -93,8 +93,7 @@ fn the_entry_is_printed_in_the_format_of_the_client() {
     assert_snapshot!(stage.run("export --to codex --http=http://127.0.0.1:7332/mcp"), @r#"
     [mcp_servers.pegboard]
     url = "http://127.0.0.1:7332/mcp"
-    http_headers = { Authorization = "Bearer ***" }
-    (stderr) Secrets are redacted here; --write writes them
+    (stderr) No gateway of yours is running at http://127.0.0.1:7332/mcp: if it needs a token, start it first, or add --token-env VARIABLE
     "#);
     // Another machine has another token.
     assert_snapshot!(stage.run("export --to continue --http=https://tools.example/mcp"), @"
@@ -109,14 +108,11 @@ fn the_entry_is_printed_in_the_format_of_the_client() {
         "pegboard": {
           "type": "remote",
           "url": "http://localhost:1/mcp",
-          "enabled": true,
-          "headers": {
-            "Authorization": "Bearer ***"
-          }
+          "enabled": true
         }
       }
     }
-    (stderr) Secrets are redacted here; --write writes them
+    (stderr) No gateway of yours is running at http://localhost:1/mcp: if it needs a token, start it first, or add --token-env VARIABLE
     "#);
 }
 
@@ -124,7 +120,8 @@ fn the_entry_is_printed_in_the_format_of_the_client() {
 fn an_entry_that_is_not_possible_is_explained() {
     let stage = Stage::with("pegboard.yaml", "mcpServers: {}\n");
     assert_snapshot!(stage.run("export --to claude-desktop --http=http://127.0.0.1:7332/mcp"), @"
-    (stderr) error[usage]: Claude Desktop does not support servers with a URL
+    (stderr) No gateway of yours is running at http://127.0.0.1:7332/mcp: if it needs a token, start it first, or add --token-env VARIABLE
+    error[usage]: Claude Desktop does not support servers with a URL
       help: remove --http to have it start a program
     (exit 2)
     ");
@@ -379,19 +376,17 @@ fn connect_writes_the_selected_file_of_a_client() {
     assert_snapshot!(stage.run("connect cursor --no-check --http=http://127.0.0.1:7332/mcp --dry-run"), @r#"
     --- ~/.cursor/mcp.json
     +++ ~/.cursor/mcp.json
-    @@ -1,5 +1,11 @@
+    @@ -1,5 +1,8 @@
      {
        "mcpServers": {
     -    "a": {"command": "a", "env": {"KEY": "**-*"}} // mine
     +    "a": {"command": "a", "env": {"KEY": "**-*"}}, // mine
     +    "pegboard": {
-    +      "url": "http://127.0.0.1:7332/mcp",
-    +      "headers": {
-    +        "Authorization": "****** ****************************************************************"
-    +      }
+    +      "url": "http://127.0.0.1:7332/mcp"
     +    }
        }
      }
+    (stderr) No gateway of yours is running at http://127.0.0.1:7332/mcp: if it needs a token, start it first, or add --token-env VARIABLE
     "#);
     assert_eq!(stage.read("~/.cursor/mcp.json"), CURSOR);
     assert_snapshot!(stage.run("connect cursor --project --no-check --http=http://127.0.0.1:7332/mcp"), @"
@@ -476,15 +471,12 @@ fn a_changed_entry_is_restored_only_with_force() {
     assert_snapshot!(stage.run("restore cursor --dry-run"), @r#"
     --- ~/.cursor/mcp.json
     +++ ~/.cursor/mcp.json
-    @@ -1,11 +1,5 @@
+    @@ -1,8 +1,5 @@
      {
        "mcpServers": {
     -    "a": {"command": "a", "env": {"KEY": "**-*"}}, // mine
     -    "pegboard": {
-    -      "url": "http://127.0.0.1:7333/mcp",
-    -      "headers": {
-    -        "Authorization": "****** ****************************************************************"
-    -      }
+    -      "url": "http://127.0.0.1:7333/mcp"
     -    }
     +    "a": {"command": "a", "env": {"KEY": "**-*"}} // mine
        }
@@ -615,13 +607,17 @@ fn a_token_is_written_only_to_files_that_nobody_else_reads() {
     stage.write("~/.cursor/mcp.json", CURSOR);
     let mode = |name: &str| stage.path(name).metadata().unwrap().permissions().mode() & 0o777;
     assert_eq!(mode("~/.cursor/mcp.json") & 0o044, 0o044);
-    stage.run("connect cursor --no-check --http=http://127.0.0.1:7332/mcp");
-    let written = stage.without_paths(&stage.read("~/.cursor/mcp.json"));
-    assert!(written.contains(r#""Authorization": "Bearer TOKEN""#), "{written}");
+    let run = |arguments: &str| {
+        let mut command = stage.command(arguments);
+        stage.told(command.env("GATE", "a-token-of-the-gateway"))
+    };
+    run("connect cursor --no-check --http=http://127.0.0.1:7332/mcp --token-env GATE");
+    let written = stage.read("~/.cursor/mcp.json");
+    assert!(written.contains(r#""Authorization": "Bearer a-token-of-the-gateway""#), "{written}");
     assert_eq!(mode("~/.cursor/mcp.json"), 0o600);
-    stage.run("connect windsurf --no-check --http=http://localhost:9000/mcp");
+    run("connect windsurf --no-check --http=http://localhost:9000/mcp --token-env GATE");
     assert_eq!(mode("~/.codeium/windsurf/mcp_config.json"), 0o600);
     // The file of a project is shared with others.
-    stage.run("connect cursor --project --no-check --http=http://127.0.0.1:7332/mcp");
+    run("connect cursor --project --no-check --http=http://127.0.0.1:7332/mcp --token-env GATE");
     assert!(!stage.read(".cursor/mcp.json").contains("Authorization"));
 }

@@ -318,7 +318,7 @@ fn per_folder_servers_are_taken_over_only_there() {
     );
     stage.write("~/.claude.json", &text);
     stage.run("import --into pegboard.yaml claude-code --take-over --http=http://127.0.0.1:7332/mcp");
-    assert_snapshot!(stage.without_paths(&stage.read("~/.claude.json")), @r#"{"n": 1, "mcpServers": {"notes": {"command": "notes"}}, "projects": {"~/project": {"mcpServers": {"pegboard": {"type": "http", "url": "http://127.0.0.1:7332/mcp", "headers": {"Authorization": "Bearer TOKEN"}}}}}}"#);
+    assert_snapshot!(stage.without_paths(&stage.read("~/.claude.json")), @r#"{"n": 1, "mcpServers": {"notes": {"command": "notes"}}, "projects": {"~/project": {"mcpServers": {"pegboard": {"type": "http", "url": "http://127.0.0.1:7332/mcp"}}}}}"#);
     assert_snapshot!(below_heading(&stage), @"
     toolboxes:
       notes:
