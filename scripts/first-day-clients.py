@@ -13,8 +13,8 @@ import tomllib
 
 # A part of the command line of each server's own process.
 SERVERS = {
-    "everything": "server-everything/dist/index.js",
-    "memory": "server-memory/dist/index.js",
+    "everything": ".bin/mcp-server-everything",
+    "memory": ".bin/mcp-server-memory",
     "time": "mcp-server-time",
 }
 TIMEOUT = 120
@@ -85,6 +85,11 @@ for server, tool, arguments in [
     ("memory", "read_graph", {}),
     ("time", "get_current_time", {"timezone": "UTC"}),
 ]:
+    for client in clients:
+        client.send("tools/call", {"name": "open_toolbox", "arguments": {"toolbox": server}})
+    for client in clients:
+        opened = client.result()
+        assert not opened.get("isError"), (client.name, opened)
     call = {"tool": {"toolbox": server, "server": server, "name": tool}, "arguments": arguments}
     for client in clients:
         client.send("tools/call", {"name": "use_tool", "arguments": call})
