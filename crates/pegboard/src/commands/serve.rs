@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::ffi::OsString;
 use std::future::Future;
-use std::io::{self, IsTerminal};
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -43,6 +43,8 @@ use control::{ControlRequests, ServeEnd};
 use no_claim::UnsharedClaim as GatewayClaim;
 use reload::{ConfigWatcher, ReloadSignal, ReloadTriggers, WatchMode};
 use server_reports::{ReportVerbosity, ServerReporter};
+use shutdown::ShutdownSignals;
+pub(crate) use shutdown::shutdown_signal;
 #[cfg(unix)]
 use socket::LocalSocket;
 use stdio_client::StdioClient;
@@ -75,6 +77,7 @@ mod program_pages;
 mod reload;
 mod server_reports;
 mod server_table;
+mod shutdown;
 mod sigusr1;
 #[cfg(unix)]
 mod socket;
@@ -152,15 +155,20 @@ impl ServeArgs {
                 Err(ClaimError::InUse(gateway)) => return gateway.offer(globals),
                 Err(ClaimError::Failed(failure)) => return Err(failure),
             };
+            let mut signals = ShutdownSignals::listen();
             loop {
                 let loaded = (configuration, watcher);
-                match Box::pin(self.serve(globals, telemetry, &mut claim, loaded)).await? {
+                let serving = self.serve(globals, telemetry, &mut claim, &mut signals, loaded);
+                match Box::pin(serving).await? {
                     ServeEnd::Stop => return Ok(ExitCode::SUCCESS),
                     ServeEnd::Restart => write_stderr("Restarting"),
                 }
                 watcher = self.watcher(&selection);
                 let again = selection.clone();
-                configuration = paths::unblocked(move || again.read_trusted()).await?;
+                configuration = tokio::select! {
+                    configuration = paths::unblocked(move || again.read_trusted()) => configuration?,
+                    () = signals.next() => return Ok(ExitCode::SUCCESS),
+                };
                 watcher.started(&configuration);
             }
         })
@@ -177,6 +185,7 @@ impl ServeArgs {
         globals: &Globals,
         telemetry: &Telemetry,
         claim: &mut GatewayClaim,
+        signals: &mut ShutdownSignals,
         (configuration, mut watcher): (TrustedConfiguration, ConfigWatcher),
     ) -> Result<ServeEnd, CliError> {
         let (reload_route, triggers) = self.reload_triggers(globals);
@@ -220,7 +229,7 @@ impl ServeArgs {
         let mut reports = ServerReporter::new(&app.runtime, verbosity);
         let stop = Ok(ServeEnd::Stop);
         let end = tokio::select! {
-            served = until_shutdown(serving) => served.map(|()| ServeEnd::Stop),
+            served = until_shutdown(signals, serving) => served.map(|()| ServeEnd::Stop),
             never = reports.follow() => match never {},
             () = watcher.run(triggers, &app, self.profile.as_deref(), telemetry) => stop,
             () = sigusr1::report_on_signal(&app, &threads) => stop,
@@ -233,7 +242,7 @@ impl ServeArgs {
         if !matches!(end, Ok(ServeEnd::Restart)) {
             claim.release();
         }
-        shut_down(&app, stdio, claim).await;
+        shut_down(&app, stdio, claim, signals).await;
         // Calls in flight were still served on their threads.
         drop(threads);
         end
@@ -340,7 +349,12 @@ impl ServeArgs {
 }
 
 /// Ends the calls in flight, then the clients over stdio. A second signal skips it.
-async fn shut_down(app: &App, stdio: Option<StdioClient>, claim: &mut GatewayClaim) {
+async fn shut_down(
+    app: &App,
+    stdio: Option<StdioClient>,
+    claim: &mut GatewayClaim,
+    signals: &mut ShutdownSignals,
+) {
     let shutting_down = async {
         app.runtime.shut_down(GRACE).await;
         if let Some(stdio) = stdio {
@@ -350,7 +364,7 @@ async fn shut_down(app: &App, stdio: Option<StdioClient>, claim: &mut GatewayCla
     };
     tokio::select! {
         () = shutting_down => {}
-        () = shutdown_signal() => {}
+        () = signals.next() => {}
     }
 }
 
@@ -448,37 +462,12 @@ async fn unmap_program_pages() -> Infallible {
 }
 
 /// Runs `work` until it completes or a shutdown signal arrives.
-async fn until_shutdown(work: impl Future<Output = Result<(), CliError>>) -> Result<(), CliError> {
+async fn until_shutdown(
+    signals: &mut ShutdownSignals,
+    work: impl Future<Output = Result<(), CliError>>,
+) -> Result<(), CliError> {
     tokio::select! {
         result = work => result,
-        () = shutdown_signal() => Ok(()),
-    }
-}
-
-/// Waits for a shutdown signal.
-#[cfg(unix)]
-pub(crate) async fn shutdown_signal() {
-    use tokio::signal::unix::{SignalKind, signal};
-
-    let wait = async |kind| match signal(kind) {
-        Ok(mut signal) => {
-            signal.recv().await;
-        }
-        // The signal then terminates the process by default.
-        Err(_) => std::future::pending().await,
-    };
-    tokio::select! {
-        () = wait(SignalKind::interrupt()) => {}
-        () = wait(SignalKind::terminate()) => {}
-        // Without a terminal, SIGHUP means reload.
-        () = wait(SignalKind::hangup()), if io::stdin().is_terminal() => {}
-    }
-}
-
-/// Waits for a shutdown signal.
-#[cfg(not(unix))]
-pub(crate) async fn shutdown_signal() {
-    if tokio::signal::ctrl_c().await.is_err() {
-        std::future::pending::<()>().await;
+        () = signals.next() => Ok(()),
     }
 }

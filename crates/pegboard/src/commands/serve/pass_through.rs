@@ -17,8 +17,9 @@ use tokio::time::{self, Instant};
 use super::attachment::{AttachRequest, VariableDigests};
 use super::gateway_lock::{LockAttempt, LockEnd};
 use super::log_file::LogFile;
+use super::shutdown::ShutdownSignals;
 use super::stdout_closed::stdout_closed;
-use super::{ServeArgs, background, control, shutdown_signal};
+use super::{ServeArgs, background, control};
 use crate::cli::format::plural;
 use crate::cli::{CliError, Globals};
 use crate::paths::{self, ConfigSelection};
@@ -167,13 +168,18 @@ impl PassThrough<'_> {
     async fn serve(&self, mut connection: GatewayConnection) -> Result<ExitCode, CliError> {
         let input = LineReader::new(standard_input(), MAX_MESSAGE_BYTES);
         let mut client = ClientStreams { input, output: standard_output() };
+        let mut signals = ShutdownSignals::listen();
         let passing = async {
             loop {
                 let (pid, begun) = (connection.reply.pid, Instant::now());
-                if client.relay(&self.log, connection).await? == RelayEnd::ClientLeft {
+                if client.relay(&self.log, connection, &mut signals).await? == RelayEnd::ClientLeft {
                     return Ok::<_, io::Error>(());
                 }
-                match self.reconnect(&mut client, pid, begun).await? {
+                let next = tokio::select! {
+                    next = self.reconnect(&mut client, pid, begun) => next?,
+                    () = signals.next() => None,
+                };
+                match next {
                     Some(next) => connection = next,
                     None => return Ok(()),
                 }
@@ -214,8 +220,9 @@ impl PassThrough<'_> {
             time::sleep(MIN_LIFE).await;
         }
         let mut is_wanted = n_short == 0 && has_crashed || self.log.borrow().is_handshaking();
+        let mut refused_by = None;
         loop {
-            if !is_wanted && !self.wait_for_need(client).await {
+            if !is_wanted && !self.wait_for_need(client, refused_by).await {
                 return Ok(None);
             }
             match self.connect(UntrustedFiles::Reject).await {
@@ -234,6 +241,7 @@ impl PassThrough<'_> {
                 Err(ConnectError::Unshared(reason)) => self.reject_requests(client, &reason).await?,
             }
             is_wanted = false;
+            refused_by = self.running();
         }
     }
 
@@ -250,17 +258,25 @@ impl PassThrough<'_> {
         false
     }
 
-    /// Waits until the client sends a message or someone else starts a gateway. Returns `false` if the client leaves.
-    async fn wait_for_need(&self, client: &mut ClientStreams) -> bool {
+    /// Waits until the client sends a message, or someone else starts a gateway that has not refused it. Returns `false`
+    /// if the client leaves.
+    async fn wait_for_need(&self, client: &mut ClientStreams, refused_by: Option<u32>) -> bool {
         let started = async {
-            while !matches!(self.location.try_lock(), Ok(LockAttempt::Held(_))) {
+            while self.running().is_none_or(|pid| Some(pid) == refused_by) {
                 time::sleep(CHECK_INTERVAL).await;
             }
         };
         tokio::select! {
             has_arrived = client.input.arrived() => has_arrived,
             () = started => true,
-            () = shutdown_signal() => false,
+        }
+    }
+
+    /// Returns the gateway that accepts clients.
+    fn running(&self) -> Option<u32> {
+        match self.location.try_lock() {
+            Ok(LockAttempt::Held(pid)) => pid,
+            Ok(LockAttempt::Acquired(_)) | Err(_) => None,
         }
     }
 

@@ -35,8 +35,8 @@ pub(super) struct ExchangeLog {
     initialize: Option<SessionStart>,
     /// The latest `logging/setLevel` request.
     log_level: Option<Bytes>,
-    /// `resources/subscribe` requests by parameters.
-    subscriptions: HashMap<Box<[u8]>, Bytes>,
+    /// Resources with a subscription.
+    subscriptions: HashMap<Box<str>, Subscription>,
 }
 
 #[derive(Debug)]
@@ -45,6 +45,13 @@ struct SessionStart {
     id: Id,
     is_answered: bool,
     is_initialized: bool,
+}
+
+/// A `resources/subscribe` request.
+#[derive(Debug)]
+struct Subscription {
+    id: Id,
+    line: Bytes,
 }
 
 /// Treatment of a message of the client.
@@ -125,7 +132,8 @@ impl ExchangeLog {
 
     /// Remembers the requests that make up the state of a session.
     fn remember(&mut self, method: &str, id: Id, message: &RawJson, line: &Bytes) {
-        let params = || Box::from(message.get("params").as_ref().map(RawJson::as_bytes).unwrap_or_default());
+        let uri =
+            || message.at(&["params", "uri"]).and_then(|uri| serde_json::from_slice(uri.as_bytes()).ok());
         match method {
             "initialize" => {
                 let line = line.clone();
@@ -133,10 +141,12 @@ impl ExchangeLog {
             }
             "logging/setLevel" => self.log_level = Some(line.clone()),
             "resources/subscribe" if self.subscriptions.len() < MAX_REMEMBERED => {
-                self.subscriptions.insert(params(), line.clone());
+                if let Some(uri) = uri() {
+                    self.subscriptions.insert(uri, Subscription { id, line: line.clone() });
+                }
             }
             "resources/unsubscribe" => {
-                self.subscriptions.remove::<[u8]>(&params());
+                uri().and_then(|uri| self.subscriptions.remove::<str>(&uri));
             }
             _ => {}
         }
@@ -159,7 +169,10 @@ impl ExchangeLog {
             }
             return None;
         }
-        self.in_flight.remove(&id);
+        let method = self.in_flight.remove(&id);
+        if method.as_deref() == Some("resources/subscribe") && rest.starts_with(br#","error""#) {
+            self.subscriptions.retain(|_, subscription| subscription.id != id);
+        }
         if let Some(start) = &mut self.initialize
             && start.id == id
         {
@@ -231,7 +244,8 @@ impl ExchangeLog {
             let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
             replay.lines.push(format!("{initialized}\n").into());
         }
-        for (number, line) in self.log_level.iter().chain(self.subscriptions.values()).enumerate() {
+        let subscriptions = self.subscriptions.values().map(|subscription| &subscription.line);
+        for (number, line) in self.log_level.iter().chain(subscriptions).enumerate() {
             // The client may use the id of the original for another request by now.
             let id = RawJson::from(json!(format!("pegboard-replay-{number}")));
             let Ok(message) = RawJson::parse(line.clone()) else { continue };
@@ -399,8 +413,25 @@ mod tests {
         let expected = ["initialize", "notifications/initialized", "logging/setLevel", "resources/subscribe"];
         assert_eq!(methods, expected);
         assert_eq!((replay.hidden.len(), log.list_changes().len()), (3, 3));
-        log.sent(&request(&json!(8), "resources/unsubscribe"));
+        let meta = json!({"progressToken": 8});
+        let unsubscribe = json!({
+            "jsonrpc": "2.0", "id": 8, "method": "resources/unsubscribe", "params": {"_meta": meta, "uri": "a"},
+        });
+        log.sent(&line(&unsubscribe));
         assert_eq!(log.replay().lines.len(), 3);
         assert_eq!(log.failed("").len(), 2, "all that is in flight");
+    }
+
+    #[test]
+    fn a_refused_subscription_is_not_replayed() {
+        for (response, n_replayed) in [(json!({"result": {}}), 2), (json!({"error": {"code": -32602}}), 1)] {
+            let mut log = ExchangeLog::default();
+            log.sent(&request(&json!(1), "initialize"));
+            log.received(br#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
+            log.sent(&request(&json!(2), "resources/subscribe"));
+            let response = response.to_string();
+            log.received(format!(r#"{{"jsonrpc":"2.0","id":2,{}"#, &response[1..]).as_bytes());
+            assert_eq!(log.replay().lines.len(), n_replayed, "{response}");
+        }
     }
 }

@@ -18,6 +18,8 @@ pub(super) struct LineReader<R> {
     n_scanned: usize,
     /// Set while the start of the current line was taken already.
     is_mid_line: bool,
+    /// Set at the end of the stream.
+    has_ended: bool,
     max_line: usize,
 }
 
@@ -32,7 +34,7 @@ pub(super) struct LineChunk {
 impl<R: AsyncRead + Unpin> LineReader<R> {
     /// Reads lines; parts of one that is longer than `max_line` are not held back.
     pub(super) fn new(reader: R, max_line: usize) -> Self {
-        Self { reader, buffer: BytesMut::new(), n_scanned: 0, is_mid_line: false, max_line }
+        Self { reader, buffer: BytesMut::new(), n_scanned: 0, is_mid_line: false, has_ended: false, max_line }
     }
 
     /// Returns the lines that have arrived. Waits for at least one; `None` at the end of the stream. Nothing is lost
@@ -44,7 +46,8 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
             }
             self.buffer.reserve(READ_BYTES);
             if self.reader.read_buf(&mut self.buffer).await? == 0 {
-                return Ok(self.rest());
+                self.has_ended = true;
+                return Ok(self.take());
             }
         }
     }
@@ -57,38 +60,38 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
             }
             self.buffer.reserve(READ_BYTES);
             match self.reader.read_buf(&mut self.buffer).await {
-                Ok(0) | Err(_) => return !self.buffer.is_empty(),
+                Ok(0) | Err(_) => {
+                    self.has_ended = true;
+                    return !self.buffer.is_empty();
+                }
                 Ok(_) => {}
             }
         }
     }
 
-    /// Takes the lines that have arrived.
+    /// Takes the lines that have arrived. At the end of the stream the last one may lack a line feed.
     pub(super) fn take(&mut self) -> Option<LineChunk> {
         let last = memchr::memrchr(b'\n', &self.buffer[self.n_scanned..]);
         let n_taken = match last {
             Some(at) => self.n_scanned + at + 1,
             None if self.buffer.len() > self.max_line => self.buffer.len(),
+            None if self.has_ended && !self.buffer.is_empty() => self.buffer.len(),
             None => {
                 self.n_scanned = self.buffer.len();
                 return None;
             }
         };
         self.n_scanned = 0;
-        let is_continuation = std::mem::replace(&mut self.is_mid_line, last.is_none());
+        let is_continuation = self.is_mid_line;
+        if !self.has_ended {
+            self.is_mid_line = last.is_none();
+        }
         Some(LineChunk { bytes: self.buffer.split_to(n_taken).freeze(), is_continuation })
     }
 
     /// Returns `true` if a part of a line was taken, and its end has not arrived.
     pub(super) fn is_mid_line(&self) -> bool {
         self.is_mid_line
-    }
-
-    /// The last line may lack a line feed.
-    fn rest(&mut self) -> Option<LineChunk> {
-        self.n_scanned = 0;
-        let bytes = self.buffer.split().freeze();
-        (!bytes.is_empty()).then(|| LineChunk { bytes, is_continuation: self.is_mid_line })
     }
 }
 
@@ -116,6 +119,17 @@ mod tests {
     use tokio::io::AsyncWriteExt;
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_last_line_without_line_feed_arrives_once() {
+        let mut reader = LineReader::new(&b"a\nb"[..], 8);
+        assert!(reader.arrived().await);
+        let mut taken = Vec::new();
+        while reader.arrived().await {
+            taken.extend(std::iter::from_fn(|| reader.take()).map(|chunk| chunk.bytes));
+        }
+        assert_eq!(taken, ["a\n", "b"]);
+    }
 
     #[tokio::test]
     async fn lines_are_taken_whole_and_long_ones_in_parts() {

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Notify;
 
-use super::super::shutdown_signal;
+use super::super::shutdown::ShutdownSignals;
 use super::connect::GatewayConnection;
 use super::exchange::{ExchangeLog, Forwarding};
 use super::lines::LineReader;
@@ -37,29 +37,33 @@ impl ClientStreams {
         &mut self,
         log: &RefCell<ExchangeLog>,
         connection: GatewayConnection,
+        signals: &mut ShutdownSignals,
     ) -> io::Result<RelayEnd> {
         let (reader, mut to_gateway) = connection.stream.into_split();
         let replay = log.borrow().replay();
-        for line in &replay.lines {
-            // An error is noticed at the end of the gateway's messages.
-            let _ = to_gateway.write_all(line).await;
-        }
         let Self { input, output } = self;
         let has_left = Cell::new(false);
         let rejected = Notify::new();
         let sending = async {
-            let sent = tokio::select! {
-                sent = send((log, &rejected), input, &mut to_gateway) => sent,
-                // The requests in flight are answered.
-                () = shutdown_signal() => Ok(()),
+            let sending = async {
+                for line in &replay.lines {
+                    to_gateway.write_all(line).await?;
+                }
+                send((log, &rejected), input, &mut to_gateway).await
             };
+            let sent = tokio::select! {
+                sent = sending => sent,
+                // The requests in flight are answered.
+                () = signals.next() => Ok(()),
+            };
+            // An error is noticed at the end of the gateway's messages.
             if sent.is_err() {
                 std::future::pending::<()>().await;
             }
             has_left.set(true);
             let _ = to_gateway.shutdown().await;
             // A second signal ends it.
-            shutdown_signal().await;
+            signals.next().await;
         };
         let reader = Cursor::new(connection.first).chain(reader);
         tokio::select! {
