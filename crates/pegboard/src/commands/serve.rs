@@ -158,7 +158,7 @@ impl ServeArgs {
             let mut signals = ShutdownSignals::listen();
             loop {
                 let loaded = (configuration, watcher);
-                let serving = self.serve(globals, telemetry, &mut claim, &mut signals, loaded);
+                let serving = self.serve(globals, telemetry, (&mut claim, &mut signals), loaded);
                 match Box::pin(serving).await? {
                     ServeEnd::Stop => return Ok(ExitCode::SUCCESS),
                     ServeEnd::Restart => write_stderr("Restarting"),
@@ -184,8 +184,7 @@ impl ServeArgs {
         &self,
         globals: &Globals,
         telemetry: &Telemetry,
-        claim: &mut GatewayClaim,
-        signals: &mut ShutdownSignals,
+        (claim, signals): (&mut GatewayClaim, &mut ShutdownSignals),
         (configuration, mut watcher): (TrustedConfiguration, ConfigWatcher),
     ) -> Result<ServeEnd, CliError> {
         let (reload_route, triggers) = self.reload_triggers(globals);
