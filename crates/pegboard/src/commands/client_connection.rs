@@ -1,6 +1,6 @@
 //! The way in which clients connect to Pegboard: a program that they start, or the URL of a gateway.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
 use axum::http::Uri;
@@ -60,7 +60,10 @@ impl ConnectionOptions {
             return Ok(ServeTarget::Program { command: program_command(users)?, args });
         };
         let (url, gateway) = match url {
-            Some(url) => (url.clone(), gateway_at(globals, url).await),
+            Some(url) => match gateway_at(globals, url).await {
+                Some((url, status)) => (url, Some(status)),
+                None => (url.clone(), None),
+            },
             None => running_gateway(globals).await?,
         };
         let token = match (users, &self.token_env) {
@@ -104,18 +107,40 @@ async fn running_gateway(globals: &Globals) -> Result<(String, Option<Value>), C
     Ok((url.to_owned(), Some(status)))
 }
 
-/// Returns the status of this user's running gateway with this address.
-async fn gateway_at(globals: &Globals, url: &str) -> Option<Value> {
-    let port = |url: &str| url.parse::<Uri>().ok()?.port_u16();
-    if !is_own_gateway(url) {
+/// Returns the URL with the address of this user's running gateway that serves it, and the status of that gateway.
+async fn gateway_at(globals: &Globals, url: &str) -> Option<(String, Value)> {
+    let served = |status: &Value| {
+        let mut addresses = status["addresses"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        addresses.find_map(|address| url_of_gateway(url, address))
+    };
+    let status = ApiClient::status_where(globals, |status| served(status).is_some()).await?;
+    Some((served(&status)?, status))
+}
+
+/// Returns the URL with the address of a gateway, if the gateway serves it. Another address of this machine may be that
+/// of another user, also with the same port, and `localhost` has several.
+fn url_of_gateway(url: &str, gateway: &str) -> Option<String> {
+    let (uri, gateway) = (url.parse::<Uri>().ok()?, gateway.parse::<Uri>().ok()?);
+    if uri.scheme_str() != Some("http") || uri.port_u16().unwrap_or(80) != gateway.port_u16()? {
         return None;
     }
-    let wanted = port(url)?;
-    let addresses = |status: &Value| {
-        let addresses = status["addresses"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        addresses.filter_map(port).collect::<Vec<_>>()
-    };
-    ApiClient::status_where(globals, |status| addresses(status).contains(&wanted)).await
+    let own = ip_address(gateway.host()?)?;
+    if uri.host()?.eq_ignore_ascii_case("localhost") {
+        let address = match own {
+            IpAddr::V4(own) if own.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(own) if own.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+            own => own,
+        };
+        let address = SocketAddr::new(address, gateway.port_u16()?);
+        return Some(format!("http://{address}{}", uri.path_and_query()?));
+    }
+    let address = ip_address(uri.host()?)?;
+    let is_any = own.is_unspecified() && address.is_loopback() && own.is_ipv4() == address.is_ipv4();
+    (address == own || is_any).then(|| url.to_owned())
+}
+
+fn ip_address(host: &str) -> Option<IpAddr> {
+    host.trim_start_matches('[').trim_end_matches(']').parse().ok()
 }
 
 /// Adds the path of a profile to the URL of an endpoint.
@@ -163,8 +188,7 @@ fn token_of_variable(variable: &str) -> Result<Secret, CliError> {
 /// Returns `true` if a URL is served on this machine, where a gateway of this user may be.
 fn is_own_gateway(url: &str) -> bool {
     let host = url.parse::<Uri>().ok().and_then(|uri| uri.host().map(str::to_owned)).unwrap_or_default();
-    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
+    host.eq_ignore_ascii_case("localhost") || ip_address(&host).is_some_and(|address| address.is_loopback())
 }
 
 /// Command that starts this program: its full path, since clients may have another `PATH`. In files that users share
@@ -277,6 +301,26 @@ mod tests {
         error[usage]: --profile cannot be added to http://a/mcp/meta: its path is not /mcp
           help: write the profile into the URL: …/mcp/flat
         ");
+    }
+
+    #[test]
+    fn a_gateway_serves_its_own_address_only() {
+        let own = "http://127.0.0.1:7332/mcp";
+        for (url, gateway, expected) in [
+            (own, own, Some(own)),
+            ("http://localhost:7332/mcp/flat", own, Some("http://127.0.0.1:7332/mcp/flat")),
+            ("http://LOCALHOST:7332/mcp", "http://[::1]:7332/mcp", Some("http://[::1]:7332/mcp")),
+            ("http://localhost:7332/mcp", "http://0.0.0.0:7332/mcp", Some(own)),
+            (own, "http://0.0.0.0:7332/mcp", Some(own)),
+            ("http://[::1]:7332/mcp", own, None),
+            ("http://127.0.0.2:7332/mcp", own, None),
+            ("http://[::1]:7332/mcp", "http://0.0.0.0:7332/mcp", None),
+            ("http://127.0.0.1:7333/mcp", own, None),
+            ("https://127.0.0.1:7332/mcp", own, None),
+            ("http://127.0.0.1:7332@example.com/mcp", own, None),
+        ] {
+            assert_eq!(url_of_gateway(url, gateway).as_deref(), expected, "{url} of {gateway}");
+        }
     }
 
     #[test]
