@@ -64,7 +64,8 @@ struct SuspendedEntry {
     owner: Owner,
     resumed: oneshot::Sender<()>,
     end: oneshot::Receiver<CallResult>,
-    work: AbortOnDropHandle<()>,
+    /// `None` until the task has been started.
+    work: Option<AbortOnDropHandle<()>>,
 }
 
 /// Error of suspending or resuming a call.
@@ -96,6 +97,9 @@ impl SuspendedCallTable {
         if entries.len() >= MAX_SUSPENDED {
             return Err(SuspendError::Full);
         }
+        entries.insert(token.clone(), SuspendedEntry { owner: owner.clone(), resumed, end, work: None });
+        // Without the lock: a runtime that is shutting down drops the task at once, and its guard takes the lock.
+        drop(entries);
         let guard = SuspendedEntryGuard { table: Arc::downgrade(&self.0), token: token.clone() };
         let work = tokio::spawn(async move {
             let _guard = guard;
@@ -103,7 +107,9 @@ impl SuspendedCallTable {
             drive(running, sender, back, expires_after).await;
         });
         let work = AbortOnDropHandle::new(work);
-        entries.insert(token.clone(), SuspendedEntry { owner: owner.clone(), resumed, end, work });
+        if let Some(entry) = self.0.lock().get_mut(&token) {
+            entry.work = Some(work);
+        }
         Ok(token)
     }
 
