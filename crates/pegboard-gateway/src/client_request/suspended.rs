@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use pegboard_core::call::CallHandle;
+use pegboard_core::owner::Owner;
 use pegboard_json::RawJson;
 use pegboard_runtime::Caller;
 use pegboard_runtime::suspended::{ResumeToken, SuspendError};
@@ -23,6 +24,7 @@ const RESUME_GRACE: Duration = Duration::from_secs(30);
 pub(crate) struct SuspendedCalls(Mutex<HashMap<ResumeToken, SuspendedCall>>);
 
 struct SuspendedCall {
+    owner: Owner,
     bridge: Arc<ClientBridge>,
     batch: InputBatch,
     /// Time at which the call is abandoned.
@@ -45,7 +47,8 @@ impl SuspendedCalls {
         let mut calls = self.0.lock();
         // Calls of clients that never returned have been abandoned.
         calls.retain(|_, call| call.expires > now);
-        calls.insert(token, SuspendedCall { bridge, batch, expires: now + timeout });
+        let owner = caller.owner().clone();
+        calls.insert(token, SuspendedCall { owner, bridge, batch, expires: now + timeout });
         Ok(state)
     }
 
@@ -61,12 +64,13 @@ impl SuspendedCalls {
             .and_then(|state| state.read().ok())
             .ok_or_else(|| RpcError::invalid_params("requestState belongs to another request"))?;
         let mut calls = self.0.lock();
-        if let Some(call) = calls.get(&token)
-            && let Some(name) = call.batch.unanswered(answers)
-        {
+        let missing = || RpcError::invalid_params(SuspendError::Missing);
+        // The token of another principal neither reads nor ends its call.
+        let call = calls.get(&token).filter(|call| call.owner == *caller.owner()).ok_or_else(missing)?;
+        if let Some(name) = call.batch.unanswered(answers) {
             return Err(RpcError::invalid_params(format_args!("inputResponses has no answer to '{name}'")));
         }
-        let call = calls.remove(&token).ok_or_else(|| RpcError::invalid_params(SuspendError::Missing))?;
+        let call = calls.remove(&token).ok_or_else(missing)?;
         drop(calls);
         let running = caller.runtime().suspended_calls().resume(&token, caller.owner());
         let running = running.map_err(RpcError::invalid_params)?;
