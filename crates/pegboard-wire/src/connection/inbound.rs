@@ -37,7 +37,12 @@ impl ConnectionShared {
         let work = catch_unwind(AssertUnwindSafe(|| handler.request(inbound)));
         let work = work.map_err(|_panic| RpcError::handler_panicked())?;
         let (abort, registration) = future::AbortHandle::new_pair();
-        self.table().inbound.insert(id.clone(), InboundEntry::Call(abort));
+        let mut table = self.table();
+        if table.closed.is_some() {
+            return Err(session_ended());
+        }
+        table.inbound.insert(id.clone(), InboundEntry::Call(abort));
+        drop(table);
         self.n_inbound.increment();
         let work = future::Abortable::new(work, registration);
         Ok(InboundCall { work, id, shared: Arc::downgrade(self), is_crowded })
@@ -67,6 +72,9 @@ impl ConnectionShared {
         };
         let (shared, outbound) = (Arc::downgrade(self), self.outbound.clone());
         let mut table = self.table();
+        if table.closed.is_some() {
+            return Some(answer(id, Err(session_ended())));
+        }
         if table.inbound.contains(&id) {
             return None;
         }
@@ -100,7 +108,7 @@ impl ConnectionShared {
     fn admit(&self, id: &Id) -> Result<AdmittedInbound, RpcError> {
         let table = self.table();
         if table.closed.is_some() {
-            return Err(RpcError::new(code::INVALID_REQUEST, "Invalid request: the session has ended"));
+            return Err(session_ended());
         }
         if table.inbound.contains(id) {
             return Err(RpcError::new(
@@ -142,6 +150,11 @@ impl ConnectionShared {
         self.n_inbound.decrement();
         Some(ended)
     }
+}
+
+/// Error for a request of a session that has ended.
+fn session_ended() -> RpcError {
+    RpcError::new(code::INVALID_REQUEST, "Invalid request: the session has ended")
 }
 
 /// A request of the peer, driven by its transport: the result, or `None` if the peer cancelled it. Dropping it
