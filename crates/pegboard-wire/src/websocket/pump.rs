@@ -5,7 +5,7 @@ use futures_util::{Sink, SinkExt, Stream, StreamExt};
 use tokio::sync::mpsc;
 
 use crate::connection::cancel_notification;
-use crate::message::Message;
+use crate::message::{Message, RpcError, code};
 use crate::transport::{
     CancelRequest, IncomingEvent, InputLimits, OutgoingMessage, TransportEnd, TransportError, TransportEvent,
     drain_cancels, input_events,
@@ -19,10 +19,19 @@ const MAX_UNFLUSHED_BYTES: usize = 64 * 1024;
 /// would let a peer keep the thread from other tasks.
 pub(super) const READ_BUFFER_BYTES: usize = 8 * 1024;
 
+/// Maximum number of bytes of the envelope of a message, and of what waits to be written with a message.
+const MAX_SMALL_BYTES: usize = 512 * 1024;
+
+/// Returns the maximum size of a message of our own.
+fn max_message(limits: InputLimits) -> usize {
+    limits.max_bytes.saturating_add(MAX_SMALL_BYTES)
+}
+
 /// Returns the maximum number of bytes that wait to be written, after which the connection fails: the library answers
-/// every ping, also of a peer that does not read. A message of our own may be as large as one of the peer.
+/// every ping, also of a peer that does not read. A message of our own may be as large as one of the peer, and a larger
+/// response is replaced by an error.
 pub(super) fn max_write_buffer(limits: InputLimits) -> usize {
-    limits.max_bytes.saturating_add(1024 * 1024)
+    max_message(limits).saturating_add(MAX_SMALL_BYTES)
 }
 
 /// Moves messages between a socket and a transport until either closes.
@@ -38,7 +47,7 @@ where
     let (relay, relayed) = mpsc::unbounded_channel();
     let reason = tokio::select! {
         reason = read(stream, &incoming, limits) => reason,
-        reason = write(sink, outgoing, relayed) => reason,
+        reason = write(sink, outgoing, relayed, limits) => reason,
         () = drain_cancels(cancels, relay) => TransportError::Closed,
     };
     let _ = incoming.send(IncomingEvent::new(TransportEvent::Closed(reason))).await;
@@ -66,6 +75,7 @@ async fn write<W>(
     mut sink: W,
     mut outgoing: mpsc::Receiver<OutgoingMessage>,
     mut cancels: mpsc::UnboundedReceiver<CancelRequest>,
+    limits: InputLimits,
 ) -> TransportError
 where
     W: Sink<Bytes, Error = TransportError> + Unpin,
@@ -80,7 +90,7 @@ where
             },
             Some(cancel) = cancels.recv() => cancel_notification(&cancel),
         };
-        if let Err(error) = write_burst(&mut sink, message, &mut outgoing).await {
+        if let Err(error) = write_burst(&mut sink, message, &mut outgoing, limits).await {
             return error;
         }
     }
@@ -97,6 +107,7 @@ async fn write_burst<W>(
     sink: &mut W,
     first: Message,
     outgoing: &mut mpsc::Receiver<OutgoingMessage>,
+    limits: InputLimits,
 ) -> Result<(), TransportError>
 where
     W: Sink<Bytes, Error = TransportError> + Unpin,
@@ -106,7 +117,7 @@ where
     let mut unwritten = Vec::new();
     let mut message = first;
     for n_messages in 1.. {
-        let text = message.encode();
+        let text = encode(&message, limits);
         n_bytes += text.len();
         if text.len() >= MAX_UNFLUSHED_BYTES {
             unwritten.push(message);
@@ -121,6 +132,21 @@ where
     sink.flush().await
 }
 
+/// Encodes a message. A response that is too large for the connection becomes an error, so that it costs only its
+/// request.
+fn encode(message: &Message, limits: InputLimits) -> Bytes {
+    let text = message.encode();
+    match message {
+        Message::Response(response) if text.len() > max_message(limits) => {
+            let max_bytes = limits.max_bytes;
+            let error =
+                format!("the response is larger than {max_bytes} bytes, the limit of this connection");
+            Message::response(response.id.clone(), Err(RpcError::new(code::SERVER_ERROR, error))).encode()
+        }
+        Message::Request(_) | Message::Notification(_) | Message::Response(_) => text,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::pin::Pin;
@@ -130,7 +156,7 @@ mod tests {
 
     use super::*;
     use crate::RawJson;
-    use crate::message::Id;
+    use crate::message::{Frame, Id};
     use crate::server::ResponseMemory;
     use crate::transport::channels;
 
@@ -172,11 +198,24 @@ mod tests {
         let response = Message::response(Some(Id::Number(1)), Ok(result));
         let (_sender, mut queued) = mpsc::channel(1);
         let mut sink = Stuck;
-        let mut writing = Box::pin(write_burst(&mut sink, response, &mut queued));
+        let mut writing = Box::pin(write_burst(&mut sink, response, &mut queued, InputLimits::client()));
         assert!((&mut writing).now_or_never().is_none());
         assert_eq!(memory.n_bytes(), 100_002);
         drop(writing);
         assert_eq!(memory.n_bytes(), 0);
+    }
+
+    #[test]
+    fn a_response_that_is_too_large_becomes_an_error() {
+        let limits = InputLimits { max_bytes: 300, ..InputLimits::client() };
+        for (n_bytes, is_sent) in [(300, true), (300 + MAX_SMALL_BYTES, false)] {
+            let result = RawJson::of(&"x".repeat(n_bytes));
+            let text = encode(&Message::response(Some(Id::Number(1)), Ok(result)), limits);
+            let Ok(Frame::Single(Message::Response(sent))) = Message::decode(text, 8) else {
+                panic!("{n_bytes}")
+            };
+            assert_eq!((sent.id, sent.result.is_ok()), (Some(Id::Number(1)), is_sent), "{n_bytes}");
+        }
     }
 
     #[tokio::test(start_paused = true)]
