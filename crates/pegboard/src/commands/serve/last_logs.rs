@@ -27,7 +27,7 @@ const EXTENSION: &str = "servers.json";
 pub(crate) struct LastLogs {
     path: PathBuf,
     /// Number of lines that had been written when the file was saved.
-    n_saved: Arc<Mutex<u64>>,
+    n_saved: Arc<Mutex<Option<u64>>>,
 }
 
 /// Lines of a file, and the time at which it was saved.
@@ -48,7 +48,7 @@ impl LastLogs {
 
     /// Saves the last lines of all servers while other tasks go on, if there are new ones.
     pub(crate) async fn save_in_background(&self, runtime: &Runtime) {
-        if *self.n_saved.lock() == n_written(runtime) {
+        if *self.n_saved.lock() == Some(n_written(runtime)) {
             return;
         }
         let (logs, runtime) = (self.clone(), runtime.clone());
@@ -62,7 +62,7 @@ impl LastLogs {
         let mut n_saved = self.n_saved.lock();
         // Lines that are written meanwhile are saved again the next time.
         let n_written = n_written(runtime);
-        if *n_saved == n_written {
+        if *n_saved == Some(n_written) {
             return;
         }
         let (now, mut lines) = (now_millis(), Vec::new());
@@ -84,7 +84,7 @@ impl LastLogs {
         lines.sort_by_key(|line| line["at"].as_u64());
         let saved = write(&self.path, &json!({"savedAt": now, "lines": newest(lines)}));
         match saved {
-            Ok(()) => *n_saved = n_written,
+            Ok(()) => *n_saved = Some(n_written),
             Err(error) => tracing::debug!(%error, "The logs of servers are not saved."),
         }
     }
