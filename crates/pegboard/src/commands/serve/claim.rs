@@ -222,7 +222,8 @@ async fn stop_in_background(
     let pid = &status["pid"];
     if status["startedBy"]["mode"] == "background" {
         write_stderr(&format!("Replacing  the gateway in the background (pid {pid}); its clients reconnect"));
-        gateway.post(&ApiPath::new(&["stop"]), &json!({}).into()).await?;
+        // It may have stopped by itself; otherwise it keeps the lock.
+        let _ = gateway.post(&ApiPath::new(&["stop"]), &json!({}).into()).await;
         return Ok(());
     }
     let addresses = status["addresses"].as_array().into_iter().flatten().filter_map(Value::as_str);
