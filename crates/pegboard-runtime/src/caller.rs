@@ -38,7 +38,7 @@ mod options;
 pub(crate) mod registry;
 mod select;
 
-pub use options::{CallerOptions, OutputRetention, SessionMode};
+pub use options::{CallerOptions, OutputRetention, ServerAffinity, SessionMode};
 
 /// Maximum number of characters of a client's name.
 const MAX_CLIENT_NAME: usize = 80;
@@ -66,7 +66,7 @@ struct CallerInner {
     n_in_flight: AtomicUsize,
     /// Name that the client gave itself.
     client: OnceLock<Box<str>>,
-    /// `None` for a stateless caller.
+    /// `None` for a caller without a session.
     attachments: Option<Extensions>,
 }
 
@@ -99,9 +99,11 @@ impl Caller {
                 (caller_id(instance_id), SessionKey(shared.next_session_key()), instance_id)
             }
         };
-        let attachments = match options.session_mode {
-            SessionMode::Session | SessionMode::AllOpen => Some(Extensions::default()),
-            SessionMode::Stateless => None,
+        let attachments = match (options.session_mode, options.affinity) {
+            (SessionMode::Session | SessionMode::AllOpen, ServerAffinity::Session) => {
+                Some(Extensions::default())
+            }
+            (SessionMode::Stateless, _) | (_, ServerAffinity::Principal) => None,
         };
         let info = SessionIdentity::new(Arc::clone(&id), shared.wall.now());
         let visibility = Visibility {
@@ -176,7 +178,7 @@ impl Caller {
         }
     }
 
-    /// Returns the session extensions; `None` for a stateless caller.
+    /// Returns the session extensions; `None` for a caller without a session.
     pub fn attachments(&self) -> Option<&Extensions> {
         self.0.attachments.as_ref()
     }

@@ -50,6 +50,6 @@ pub use batch::BatchItem;
 pub use call::registry::{CallId, CallStarted, CallState, CallStatus, MAX_CALLS, MAX_CALLS_PER_CALLER};
 pub use call::{CallBuilder, requests, suspended};
 pub use call_log::logged_operation;
-pub use caller::{Caller, CallerOptions, OutputRetention, SessionMode};
+pub use caller::{Caller, CallerOptions, OutputRetention, ServerAffinity, SessionMode};
 pub use chains::ChainRun;
 pub use runtime::{PlanChanges, PreparedPlan, Runtime, RuntimeBuilder, RuntimePlan, StartError};

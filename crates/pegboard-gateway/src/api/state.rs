@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use pegboard_core::owner::{Owner, OwnerScope};
-use pegboard_runtime::{Caller, CallerOptions, OutputRetention, Runtime, SessionMode};
+use pegboard_runtime::{Caller, CallerOptions, OutputRetention, Runtime, ServerAffinity, SessionMode};
 use pegboard_wire::http::server::HttpServerOptions;
 
 use super::problem::ApiProblem;
@@ -39,17 +39,20 @@ impl ApiState {
     /// Returns a caller for this principal: a new one, or the one that requests with this session name share.
     pub(super) fn caller(&self, session: Option<&str>) -> Result<Caller, ApiProblem> {
         let runtime = self.runtime()?;
-        let new = || {
+        let new = |affinity| {
             runtime.caller(CallerOptions {
                 owner: self.owner.clone(),
                 session_mode: SessionMode::AllOpen,
                 output_retention: OutputRetention::UntilExpiry,
+                affinity,
                 ..CallerOptions::default()
             })
         };
         match session {
-            None => Ok(new()),
-            Some(session) => self.api.named_callers.get_or_create(&self.owner, session, new),
+            None => Ok(new(ServerAffinity::Principal)),
+            Some(session) => {
+                self.api.named_callers.get_or_create(&self.owner, session, || new(ServerAffinity::Session))
+            }
         }
     }
 }

@@ -349,8 +349,10 @@ impl InstanceGroup {
         }
         if table.dedicated.len() >= MAX_DEDICATED {
             let name = &shared.settings.name;
-            let reason =
-                format!("MCP server '{name}' has reached the limit of {MAX_DEDICATED} dedicated instances");
+            let reason = format!(
+                "MCP server '{name}' has reached the limit of {MAX_DEDICATED} dedicated instances: each session has one \
+                 until its client ends it or it expires"
+            );
             return Err(CallError::ServerUnavailable { reason });
         }
         let (instance, _) = self.spawn_instance(handle, FurtherInstance::Dedicated);

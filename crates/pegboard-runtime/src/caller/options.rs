@@ -22,6 +22,18 @@ pub struct CallerOptions {
     pub max_calls_per_turn: Option<u32>,
     /// Retention of stored outputs after the caller is gone.
     pub output_retention: OutputRetention,
+    /// Calls that are served by the same instance of a server.
+    pub affinity: ServerAffinity,
+}
+
+/// Calls that are served by the same instance of a server that needs one for each of its users.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ServerAffinity {
+    /// Those of the caller. Stateless callers have no session, so theirs are those of the principal.
+    #[default]
+    Session,
+    /// Those of all callers of the principal without a session: the caller makes one request.
+    Principal,
 }
 
 /// Retention of the outputs stored for a caller after the caller is gone.

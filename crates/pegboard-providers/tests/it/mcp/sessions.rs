@@ -8,7 +8,7 @@ use pegboard_core::client::Client;
 use pegboard_core::owner::Owner;
 use pegboard_core::provider::{Provider, ServerOffering};
 use pegboard_core::settings::mcp::{ResolvedMcpServer, RootsChoice};
-use pegboard_runtime::{Caller, CallerOptions, Runtime, SessionMode};
+use pegboard_runtime::{Caller, CallerOptions, Runtime, ServerAffinity, SessionMode};
 use pegboard_wire::client::Era;
 use serde_json::{Value, json};
 
@@ -199,6 +199,26 @@ async fn sessions_after_a_question_use_instances_again() {
     scripted.wait_for_running(1).await;
     let caller = new_session();
     assert_eq!(call(&caller, "process", &client).await, "3");
+}
+
+#[tokio::test(start_paused = true)]
+async fn callers_of_one_request_have_the_instance_of_their_principal() {
+    let scripted = ScriptedServer::with_processes();
+    let runtime = runtime(&scripted, |_| {}).await;
+    let client = TestClient::named("Ann");
+    let affinity = ServerAffinity::Principal;
+    let command = || runtime.caller(CallerOptions { affinity, ..CallerOptions::default() });
+    assert_eq!(call(&command(), "process", &client).await, "1");
+    assert_eq!(call(&command(), "ask", &client).await, "Hello, Ann!");
+    // The record of a call keeps its caller.
+    let callers = [command(), command(), command()];
+    for caller in &callers {
+        assert_eq!(call(caller, "process", &client).await, "1");
+    }
+    let session = runtime.caller(CallerOptions::default());
+    assert_eq!(call(&session, "process", &client).await, "2");
+    assert_eq!(call(&command(), "process", &client).await, "1");
+    assert_eq!(scripted.n_started(), 2);
 }
 
 #[tokio::test(start_paused = true)]
