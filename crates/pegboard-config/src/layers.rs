@@ -273,7 +273,7 @@ pub fn load_layers(
     }
     configuration.watched = sources.iter().map(|source| source.path.clone()).chain(report.watched).collect();
     configuration.sources = sources;
-    configuration.actions = actions.finish(&report.env_files);
+    configuration.actions = actions.finish(&report.env_files, &root);
     configuration.problems = report.part_problems;
     configuration.secrets = report.secrets;
     let missing_inputs =

@@ -126,7 +126,23 @@ impl fmt::Display for ActionTarget {
 
 /// The actions of one file, before its env files are known.
 #[derive(Default)]
-pub(crate) struct FileActions(Vec<(FileAction, Option<Span>)>);
+pub(crate) struct FileActions(Vec<ActionDraft>);
+
+/// An action before its env file is known.
+struct ActionDraft {
+    action: FileAction,
+    /// Location of the name of the env file.
+    env_file: Option<Span>,
+    switch: EntrySwitch,
+}
+
+/// State of an entry in its file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum EntrySwitch {
+    Enabled,
+    /// The file disables it. A source above the file may enable it again.
+    Disabled,
+}
 
 impl FileActions {
     /// Adds the actions of another file.
@@ -134,10 +150,13 @@ impl FileActions {
         self.0.extend(others.0);
     }
 
-    /// Returns the actions. `env_files` are the digests of env files by the location of their name: their
-    /// contents decide on the environment of a program.
-    pub(crate) fn finish(self, env_files: &[(Span, String)]) -> Vec<FileAction> {
-        let finish = |(mut action, env_file): (FileAction, Option<Span>)| {
+    /// Returns the actions, without those of entries that are disabled in the merged sources, too. `env_files` are the
+    /// digests of env files by the location of their name: their contents decide on the environment of a program.
+    pub(crate) fn finish(self, env_files: &[(Span, String)], merged: &Node) -> Vec<FileAction> {
+        let is_used = |draft: &ActionDraft| {
+            draft.switch == EntrySwitch::Enabled || is_enabled_in(merged, &draft.action)
+        };
+        let finish = |ActionDraft { mut action, env_file, .. }: ActionDraft| {
             if let Some((_, content)) = env_files.iter().find(|(span, _)| Some(*span) == env_file) {
                 let mut fingerprint = Fingerprint::default();
                 fingerprint.add_all([&action.digest, content]);
@@ -145,8 +164,23 @@ impl FileActions {
             }
             action
         };
-        self.0.into_iter().map(finish).collect()
+        self.0.into_iter().filter(is_used).map(finish).collect()
     }
+}
+
+/// Returns `true` if the merged sources enable the entry of an action.
+fn is_enabled_in(merged: &Node, action: &FileAction) -> bool {
+    let ActionTarget::Entry { toolbox, section, name } = &action.target else { return true };
+    // Entries at the root are those of the default toolbox.
+    let root = (toolbox == DEFAULT_TOOLBOX).then_some(merged);
+    let toolbox = merged.get("toolboxes").and_then(|toolboxes| toolboxes.get(toolbox));
+    let entries = root.into_iter().chain(toolbox).filter_map(|parent| parent.get(section.key())?.get(name));
+    entries.map(to_json).any(|entry| !is_disabled(&entry))
+}
+
+/// Returns `true` if an entry is disabled where it is written.
+fn is_disabled(entry: &Json) -> bool {
+    entry["enabled"] == Json::Bool(false) || entry["disabled"] == Json::Bool(true)
 }
 
 /// Lists the actions of a file in the native format, in file order.
@@ -167,13 +201,13 @@ pub(crate) fn actions_of(root: &Node, text: &SourceText, origin: FileOrigin) -> 
         let summary = shown(&redact_value(&Json::from(url), &["baseUrl"]));
         let summary = with_list(summary, "sends", &sent(&value, Disclosure::Redacted));
         let as_written = with_list(url.to_owned(), "sends", &sent(&value, Disclosure::AsWritten));
-        builder.add((target, ActionKind::Request), (summary, as_written), &value, None);
+        builder.add((target, ActionKind::Request), (summary, as_written), &value);
     }
     if let Some(endpoint) = root.get("telemetry").and_then(|telemetry| telemetry.get("otlpEndpoint")) {
         let value = to_json(endpoint);
         let summary = shown(&redact_value(&value, &["url"]));
         let described = (summary, shown(&value));
-        builder.add((ActionTarget::Telemetry, ActionKind::Request), described, &value, None);
+        builder.add((ActionTarget::Telemetry, ActionKind::Request), described, &value);
     }
     builder.add_composition(root);
     builder.add_access(root);
@@ -232,7 +266,7 @@ impl ActionBuilder {
         }
     }
 
-    /// Adds the action of an entry, unless it is disabled or changes nothing that matters.
+    /// Adds the action of an entry, unless it changes nothing that matters.
     fn add_entry(
         &mut self,
         target: (ActionTarget, ActionKind),
@@ -240,9 +274,7 @@ impl ActionBuilder {
         (value, fields): (&Json, &[&str]),
         env_file: Option<Span>,
     ) {
-        if value["enabled"] == Json::Bool(false) || value["disabled"] == Json::Bool(true) {
-            return;
-        }
+        let switch = if is_disabled(value) { EntrySwitch::Disabled } else { EntrySwitch::Enabled };
         // A setting that an entry does not have is an error, and has no effect.
         let has_effect = |key: &str| match effect_of_entry_setting(key) {
             Some(SettingEffect::NoEffect) => false,
@@ -255,7 +287,8 @@ impl ActionBuilder {
             .map(|(key, value)| (key.clone(), value.clone()))
             .collect();
         // An entry of another file may be disabled there.
-        if value["enabled"] == Json::Bool(true) || value["disabled"] == Json::Bool(false) {
+        let is_switched_on = value["enabled"] == Json::Bool(true) || value["disabled"] == Json::Bool(false);
+        if is_switched_on && switch == EntrySwitch::Enabled {
             kept.insert("enabled".to_owned(), Json::Bool(true));
         }
         let has_only_tools = kept.keys().all(|key| effect_of_entry_setting(key) == Some(SettingEffect::Use));
@@ -266,7 +299,8 @@ impl ActionBuilder {
             described
         };
         if !kept.is_empty() {
-            self.add(target, described, &Json::Object(kept), env_file);
+            let action = self.action(target, described, &Json::Object(kept));
+            self.actions.0.push(ActionDraft { action, env_file, switch });
         }
     }
 
@@ -289,7 +323,7 @@ impl ActionBuilder {
         if !names.is_empty() {
             let target = (ActionTarget::Composition, ActionKind::Composition);
             let names = names.join(", ");
-            self.add(target, (names.clone(), names), &Json::Null, None);
+            self.add(target, (names.clone(), names), &Json::Null);
         }
     }
 
@@ -346,25 +380,29 @@ impl ActionBuilder {
             let shown = settings.iter().map(|(key, value)| format!("{key} {value}")).collect::<Vec<_>>();
             let target = (ActionTarget::Access, ActionKind::Access);
             let shown = shown.join(", ");
-            self.add(target, (shown.clone(), shown), &Json::Object(settings), None);
+            self.add(target, (shown.clone(), shown), &Json::Object(settings));
         }
     }
 
-    fn add(
-        &mut self,
+    /// Adds the action of a part that has no switch.
+    fn add(&mut self, target: (ActionTarget, ActionKind), described: (String, String), value: &Json) {
+        let action = self.action(target, described, value);
+        self.actions.0.push(ActionDraft { action, env_file: None, switch: EntrySwitch::Enabled });
+    }
+
+    fn action(
+        &self,
         (target, kind): (ActionTarget, ActionKind),
         (summary, as_written): (String, String),
         value: &Json,
-        env_file: Option<Span>,
-    ) {
+    ) -> FileAction {
         let mut fingerprint = Fingerprint::default();
         fingerprint.add_all(target.identity());
         fingerprint.add(canonical(value));
         self.add_files(value, &mut fingerprint);
         let (file, origin, digest) = (self.file.clone(), self.origin, fingerprint.finish());
         let sends_secrets = has_secrets(value);
-        let action = FileAction { file, origin, target, kind, summary, as_written, digest, sends_secrets };
-        self.actions.0.push((action, env_file));
+        FileAction { file, origin, target, kind, summary, as_written, digest, sends_secrets }
     }
 }
 
@@ -578,7 +616,7 @@ mod tests {
                 let text = SourceText::read(&at("pegboard.yaml")).unwrap();
                 let tree = crate::tree::parse(&text.body, crate::source::ConfigFormat::Yaml);
                 let root = tree.ok().flatten().unwrap().root;
-                actions_of(&root, &text, FileOrigin::Project).finish(&[])[0].digest.clone()
+                actions_of(&root, &text, FileOrigin::Project).finish(&[], &root)[0].digest.clone()
             };
             let digest_with = |content: &str| {
                 std::fs::write(at("f"), content).unwrap();

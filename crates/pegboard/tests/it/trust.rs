@@ -320,6 +320,26 @@ fn a_partial_entry_that_redirects_a_users_server_needs_trust() {
 }
 
 #[test]
+fn an_entry_that_its_file_disables_needs_trust_once_it_is_enabled_elsewhere() {
+    for (command, variable) in [
+        ("--set mcpServers.evil.enabled=true ls", None),
+        ("--set mcpServers.evil.disabled=false tools evil", None),
+        ("ls", Some(("PEGBOARD__MCP_SERVERS__EVIL__ENABLED", "true"))),
+        ("--config . --config own.json ls", None),
+    ] {
+        let stage = Stage::new();
+        let mut entry = evil(&stage);
+        entry["enabled"] = json!(false);
+        write_servers(&stage, "pegboard.json", &json!({"evil": entry}));
+        write_servers(&stage, "own.json", &json!({"evil": {"enabled": true}}));
+        assert!(!stage.run("ls").contains("not trusted"), "nothing would be started");
+        let said = stage.told(stage.command(command).envs(variable));
+        assert!(said.contains("not trusted") && said.contains("/bin/sh"), "{command}: {said}");
+        assert!(!has_run(&stage), "{command}");
+    }
+}
+
+#[test]
 fn files_that_the_user_names_are_trusted() {
     for (command, variable) in [
         ("--config pegboard.json ls", None),
