@@ -115,7 +115,8 @@ pub fn agent_names<'n>(
 ) -> Vec<String> {
     let labels = server_labels(servers);
     let desired = labels.iter().map(|label| fit_to_limit("", &sanitize(label), limit));
-    let assigned = assign_unique(taken.iter().map(ToString::to_string).chain(desired), limit);
+    let desired = taken.iter().map(ToString::to_string).chain(desired);
+    let assigned = assign_unique(desired, limit, |_, numbered, _| numbered);
     assigned.into_iter().skip(taken.len()).map(|assigned| assigned.name).collect()
 }
 
@@ -195,8 +196,10 @@ pub(crate) fn assign_flat_names<'n>(
     limit: usize,
     is_own: impl Fn(&str, &ToolId) -> bool,
 ) -> Vec<AssignedName> {
+    let tools: Vec<(&str, &ToolId)> = tools.collect();
     let mut foreign = Vec::new();
     let desired: Vec<String> = tools
+        .iter()
         .enumerate()
         .map(|(at, (label, id))| {
             let (head, tail) = (format!("{label}{SEPARATOR}"), sanitize(id.name.as_str()));
@@ -208,7 +211,9 @@ pub(crate) fn assign_flat_names<'n>(
             tagged(&head, &tail, limit)
         })
         .collect();
-    let mut assigned = assign_unique(desired.into_iter(), limit);
+    let mut assigned = assign_unique(desired.into_iter(), limit, |at, numbered, suffix| {
+        own_numbered_name(tools[at], SEPARATOR, (numbered, suffix), limit, &is_own)
+    });
     for (at, name) in foreign {
         assigned[at].desired = Some(name);
     }
@@ -223,11 +228,28 @@ pub(crate) fn assign_agent_mode_names<'n>(
     limit: usize,
     is_own: impl Fn(&str, &ToolId) -> bool,
 ) -> Vec<AssignedName> {
-    let desired = tools.zip(flat_names).map(|((label, id), flat)| {
+    let tools: Vec<(&str, &ToolId)> = tools.collect();
+    let desired = tools.iter().zip(flat_names).map(|((label, id), flat)| {
         let name = fit_to_limit(&format!("{label}_"), &sanitize(id.name.as_str()), limit);
         if is_own(&name, id) { name } else { flat.name.clone() }
     });
-    assign_unique(desired, limit)
+    assign_unique(desired, limit, |at, numbered, suffix| {
+        own_numbered_name(tools[at], "_", (numbered, suffix), limit, &is_own)
+    })
+}
+
+/// Returns a numbered name of a tool, with a hash tag if the number makes it a name of another server.
+fn own_numbered_name(
+    (label, id): (&str, &ToolId),
+    separator: &str,
+    (numbered, suffix): (String, &str),
+    limit: usize,
+    is_own: impl Fn(&str, &ToolId) -> bool,
+) -> String {
+    if is_own(&numbered, id) {
+        return numbered;
+    }
+    tagged(&format!("{label}{separator}"), &format!("{}{suffix}", sanitize(id.name.as_str())), limit)
 }
 
 /// Concatenates `head` and `tail`, shortening both around a hash tag if the result is too long.
@@ -267,8 +289,13 @@ fn hash_tag(text: &str) -> String {
     hash.iter().take(HASH_TAG_CHARS).map(|byte| char::from(ALPHABET[usize::from(byte % 32)])).collect()
 }
 
-/// Numbers the names that are already taken.
-fn assign_unique(desired: impl Iterator<Item = String>, limit: usize) -> Vec<AssignedName> {
+/// Numbers the names that are already taken. `adjust` gets the position of such a name, its numbered form and the suffix
+/// with the number, and returns the form that is used.
+fn assign_unique(
+    desired: impl Iterator<Item = String>,
+    limit: usize,
+    adjust: impl Fn(usize, String, &str) -> String,
+) -> Vec<AssignedName> {
     let desired: Vec<String> = desired.collect();
     // A unique name is kept, even if numbering another one would produce it.
     let all: HashSet<&str> = desired.iter().map(String::as_str).collect();
@@ -278,7 +305,7 @@ fn assign_unique(desired: impl Iterator<Item = String>, limit: usize) -> Vec<Ass
     let mut next_number: HashMap<&str, usize> = HashMap::new();
     let mut taken: HashSet<String> = HashSet::new();
     let mut names = Vec::with_capacity(desired.len());
-    for name in &desired {
+    for (at, name) in desired.iter().enumerate() {
         let Some(number) = next_number.get_mut(name.as_str()) else {
             next_number.insert(name, 2);
             names.push(AssignedName { name: name.clone(), desired: None });
@@ -288,7 +315,7 @@ fn assign_unique(desired: impl Iterator<Item = String>, limit: usize) -> Vec<Ass
             let suffix = format!("_{number}");
             *number += 1;
             let base: String = name.chars().take(limit.saturating_sub(suffix.len())).collect();
-            let numbered = base + &suffix;
+            let numbered = adjust(at, base + &suffix, &suffix);
             if !all.contains(numbered.as_str()) && taken.insert(numbered.clone()) {
                 break numbered;
             }

@@ -218,6 +218,24 @@ fn the_longest_prefix_wins() {
 }
 
 #[test]
+fn a_numbered_name_is_never_that_of_another_server() {
+    for other in ["a__x", "a_x"] {
+        let others = unknown(listing(&format!("dev/{other}"), &[]));
+        let snapshot = snapshot(&[listing("dev/a", &["x", "x!", "x?"]), others]);
+        for tool in snapshot.tools() {
+            for name in [&tool.flat_name, &tool.agent_mode_name] {
+                assert_eq!(resolved(&snapshot, name), tool.id.to_string());
+            }
+        }
+        for name in ["a__x_2", "a_x_2", "a__x__2", "a_x__2", "a__x_3", "a_x_3"] {
+            let found = resolved(&snapshot, name);
+            let belongs_to_other = name.starts_with(&format!("{other}_"));
+            assert!(!belongs_to_other || found.starts_with("Unknown tool"), "{other} {name}: {found}");
+        }
+    }
+}
+
+#[test]
 fn a_name_with_a_separator_is_never_taken_as_a_whole() {
     let evil = snapshot(&[listing("dev/evil", &["evil__evil__x", "evil__y", "evil_z", "evil/w"])]);
     for (name, expected) in [
