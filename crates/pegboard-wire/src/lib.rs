@@ -96,6 +96,7 @@ pub mod server;
 mod state_signer;
 pub mod stdio;
 pub mod transport;
+mod turns;
 #[cfg(any(feature = "http-client", feature = "http-server"))]
 pub mod websocket;
 

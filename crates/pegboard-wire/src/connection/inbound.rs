@@ -4,20 +4,21 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use futures_util::FutureExt;
 use futures_util::future::{self, BoxFuture};
 use tokio::sync::Notify;
-use tokio::task::{self, AbortHandle};
+use tokio::task::AbortHandle;
 
 use super::{ConnectionShared, HandlerRef, InboundHandler, InboundRequest, WeakConnection};
 use crate::http::received_headers::ReceivedHeaders;
 use crate::message::{Id, Message, Request, RpcError, code};
 use crate::transport::OutgoingMessage;
+use crate::turns::{Turn, take_turn};
 use pegboard_json::RawJson;
 
-/// Number of requests of a peer in progress from which on another one lets the work of other peers go first.
+/// Number of requests of a peer in progress from which on another one waits for its turn.
 pub(super) const CROWD: usize = 32;
 
 /// Maximum number of reasons for cancellations that are kept.
@@ -45,7 +46,8 @@ impl ConnectionShared {
         drop(table);
         self.n_inbound.increment();
         let work = future::Abortable::new(work, registration);
-        Ok(InboundCall { work, id, shared: Arc::downgrade(self), is_crowded })
+        let turn = is_crowded.then(|| take_turn().boxed());
+        Ok(InboundCall { work, id, shared: Arc::downgrade(self), is_crowded, turn })
     }
 
     /// Starts a request of the peer, or returns the response that rejects it.
@@ -81,13 +83,17 @@ impl ConnectionShared {
         let entry_id = id.clone();
         // The task ends with the work, or is aborted when the peer cancels or the connection closes.
         let task = tokio::spawn(async move {
+            let mut turn = None;
             if is_crowded {
-                task::yield_now().await;
+                turn = Some(take_turn().await);
             }
-            let result = AssertUnwindSafe(work)
-                .catch_unwind()
-                .await
-                .unwrap_or_else(|_| Err(RpcError::handler_panicked()));
+            let mut work = AssertUnwindSafe(work).catch_unwind();
+            let result = future::poll_fn(|context| {
+                let polled = work.poll_unpin(context);
+                drop(turn.take());
+                polled
+            });
+            let result = result.await.unwrap_or_else(|_| Err(RpcError::handler_panicked()));
             // From here on it cannot be cancelled, and its id is free. It still counts as in progress, so
             // that unread responses are bounded, too.
             let is_wanted =
@@ -163,17 +169,27 @@ pub(crate) struct InboundCall {
     work: future::Abortable<BoxFuture<'static, Result<RawJson, RpcError>>>,
     id: Id,
     shared: Weak<ConnectionShared>,
-    /// `true` if the first poll only lets other tasks go first.
     is_crowded: bool,
+    /// The wait for its turn, if the peer has many requests in progress.
+    turn: Option<BoxFuture<'static, Turn>>,
+}
+
+impl InboundCall {
+    /// Returns `true` if the peer had many other requests in progress.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.is_crowded
+    }
 }
 
 impl Future for InboundCall {
     type Output = Option<Result<RawJson, RpcError>>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if std::mem::take(&mut self.is_crowded) {
-            context.waker().wake_by_ref();
-            return Poll::Pending;
+        // Dropped after the work was polled.
+        let mut _turn = None;
+        if let Some(turn) = &mut self.turn {
+            _turn = Some(ready!(turn.poll_unpin(context)));
+            self.turn = None;
         }
         // A panic in the handler costs only this request.
         match catch_unwind(AssertUnwindSafe(|| Pin::new(&mut self.work).poll(context))) {

@@ -23,8 +23,10 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::time;
 use tokio_util::io::poll_read_buf;
 
+use super::sessions::CrowdMember;
 use super::{DirectRoutes, HttpReply, HttpServerEndpoint, ReplyBody, ServedConnection};
 use crate::http::received_headers::ReceivedHeaders;
+use crate::turns::{Turn, take_turn};
 use head::{BodyFraming, RequestHead, encode_head, head_length};
 
 pub use read_ahead::ReadAhead;
@@ -69,25 +71,37 @@ where
 {
     let mut client = ClientStream { stream, input: BytesMut::new() };
     let mut may_wait = false;
+    // Nothing is known about the client of the first request: it may be one of a crowd.
+    let mut may_be_crowd = true;
     loop {
         let head = match client.read_head(may_wait).await? {
             HeadRead::Complete(head) => head,
             HeadRead::Unusual => return Ok(Some(client.hand_over(b""))),
             HeadRead::Closed => return Ok(None),
         };
-        let Some(message) = client.read_message(&head, direct, connection).await? else {
+        let mut turn = None;
+        if may_be_crowd {
+            turn = Some(Box::pin(take_turn()).await);
+        }
+        let message = client.read_message(&head, (direct, connection), &mut turn).await?;
+        let Some(message) = message else {
             return Ok(Some(client.hand_over(&head)));
         };
         drop(head);
         let MessageRequest { endpoint, uri, headers, body } = message;
         // Boxed, so that an idle connection needs little memory.
         let mut handling = Box::pin(async move { endpoint.handle_message(uri, headers, body).await });
-        let reply = poll_fn(|context| match handling.as_mut().poll(context) {
-            Poll::Ready(reply) => Poll::Ready(Some(reply)),
-            Poll::Pending => client.poll_closed(context).map(|()| None),
+        let reply = poll_fn(|context| {
+            let polled = handling.as_mut().poll(context);
+            drop(turn.take());
+            match polled {
+                Poll::Ready(reply) => Poll::Ready(Some(reply)),
+                Poll::Pending => client.poll_closed(context).map(|()| None),
+            }
         });
         let Some(reply) = reply.await else { return Ok(None) };
         drop(handling);
+        may_be_crowd = reply.extensions().get::<CrowdMember>().is_some();
         client.write(reply).await?;
         may_wait = true;
     }
@@ -146,12 +160,13 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> ClientStream<S> {
         }
     }
 
-    /// Reads the rest of a message to an endpoint; `None` if hyper is to read the request.
+    /// Reads the rest of a message to an endpoint; `None` if hyper is to read the request. The turn of the request ends
+    /// if the client has not sent all of it.
     async fn read_message(
         &mut self,
         head: &Bytes,
-        direct: &dyn DirectRoutes,
-        connection: &ServedConnection,
+        (direct, connection): (&dyn DirectRoutes, &ServedConnection),
+        turn: &mut Option<Turn>,
     ) -> io::Result<Option<MessageRequest>> {
         let Some(RequestHead { uri, headers, n_body }) = RequestHead::parse(head) else { return Ok(None) };
         if n_body > MAX_BODY_BYTES {
@@ -159,6 +174,7 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> ClientStream<S> {
         }
         let Some(endpoint) = direct.find(&uri, &headers, connection) else { return Ok(None) };
         if self.input.len() < n_body {
+            drop(turn.take());
             match time::timeout(BODY_DELAY, Box::pin(self.read_body(n_body))).await {
                 Ok(read) => read?,
                 Err(_) => return Ok(None),

@@ -40,6 +40,10 @@ pub(super) struct Sessions {
     keeper: SessionKeeper,
 }
 
+/// Mark of a response: the client has many other requests in progress.
+#[derive(Clone, Copy)]
+pub(super) struct CrowdMember;
+
 /// The open sessions by id.
 type SessionTable = Mutex<HashMap<ClientSessionId, Arc<Session>>>;
 
@@ -242,6 +246,12 @@ fn prefers_stream(headers: &impl NamedHeaders) -> bool {
     }
 }
 
+/// Marks the response to a request of a client that has many others in progress.
+fn of_crowd(mut reply: HttpReply) -> HttpReply {
+    reply.extensions_mut().insert(CrowdMember);
+    reply
+}
+
 fn no_session(message: &Message) -> HttpReply {
     let id = match message {
         Message::Request(request) => Some(request.id.clone()),
@@ -341,14 +351,18 @@ impl Session {
             Ok(call) => call,
             Err(error) => {
                 self.streams.finish(&id, None);
-                return error_response(StatusCode::OK, Some(id), error);
+                return of_crowd(error_response(StatusCode::OK, Some(id), error));
             }
         };
+        let is_crowded = call.is_crowded();
         let mut waiting = WaitingRequest { streams: Arc::clone(&self.streams), id, call: Some(call) };
         let reader = if prefers_stream {
             self.streams.start_stream(&waiting.id)
         } else {
             match poll_fn(|context| waiting.poll(context)).await {
+                RequestOutcome::Response(message) if is_crowded => {
+                    return of_crowd(json(StatusCode::OK, message));
+                }
                 RequestOutcome::Response(message) => return json(StatusCode::OK, message),
                 RequestOutcome::Stream(reader) => reader,
             }

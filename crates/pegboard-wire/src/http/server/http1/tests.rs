@@ -11,6 +11,7 @@ use crate::era::Revision;
 use crate::http::server::{HttpApplication, HttpServerOptions, endpoint};
 use crate::message::RpcError;
 use crate::server::{McpService, ServerRequest, ServiceDescription, ServiceReply, ServiceServer};
+use crate::turns::MAX_TURNS;
 
 /// Answers every call with a text of the length in its arguments. An odd one comes on a stream, after a notification. A
 /// call without a length never ends, and reports when it begins and when it is dropped.
@@ -106,6 +107,78 @@ async fn responses(application: &Arc<HttpApplication>, input: &[u8], n_piece: us
         lines
     };
     output.split("HTTP/1.").skip(1).map(lines).collect()
+}
+
+/// Answers the call with id 0, reports every other call when it begins, and never answers it.
+struct Reported(tokio::sync::mpsc::UnboundedSender<u64>);
+
+impl McpService for Reported {
+    fn describe(&self, revision: Revision) -> ServiceDescription {
+        Texts::default().describe(revision)
+    }
+
+    fn call(&self, request: ServerRequest) -> BoxFuture<'static, Result<ServiceReply, RpcError>> {
+        let number = request.params.at(&["arguments", "number"]).and_then(|number| number.read().ok());
+        let reports = self.0.clone();
+        async move {
+            match number {
+                Some(0) | None => return Ok(RawJson::from(json!({"text": ""})).into()),
+                Some(number) => reports.send(number).expect("the test listens"),
+            }
+            std::future::pending().await
+        }
+        .boxed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_known_client_waits_only_for_few_requests_of_a_crowd_of_new_connections() {
+    const SIBLING: u32 = 1_000;
+    let (reports, mut begun) = tokio::sync::mpsc::unbounded_channel();
+    let server = ServiceServer::new(Arc::new(Reported(reports)));
+    let application = Arc::new(HttpServerEndpoint::new(server, HttpServerOptions::default()).into());
+    let numbered = |number: u32| call(number, &json!({"number": number}), "").into_bytes();
+    let mut sibling = connect(&application);
+    sibling.write_all(&numbered(0)).await.unwrap();
+    assert!(sibling.read(&mut [0; 1_024]).await.unwrap() > 0, "it is answered");
+    let mut crowd = Vec::new();
+    for number in 1..SIBLING {
+        let mut client = connect(&application);
+        client.write_all(&numbered(number)).await.unwrap();
+        crowd.push(client);
+    }
+    sibling.write_all(&numbered(SIBLING)).await.unwrap();
+    let mut n_before = 0;
+    while begun.recv().await != Some(u64::from(SIBLING)) {
+        n_before += 1;
+    }
+    assert!(n_before <= 2 * MAX_TURNS, "{n_before} of the crowd went first");
+    for _ in n_before + 1..SIBLING as usize {
+        begun.recv().await.expect("every request begins");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_does_not_come_holds_up_no_other_client() {
+    let [direct, _] = applications(&Texts::default());
+    let request = call(1, &json!({"length": 10}), "connection: close\r\n");
+    let (head, body) = request.split_at(request.find("\r\n\r\n").unwrap() + 4);
+    let mut waiting = Vec::new();
+    for _ in 0..2 * MAX_TURNS {
+        let mut client = connect(&direct);
+        client.write_all(head.as_bytes()).await.unwrap();
+        waiting.push(client);
+    }
+    tokio::task::yield_now().await;
+    let started = time::Instant::now();
+    let answered = responses(&direct, request.as_bytes(), request.len()).await;
+    assert_eq!((answered.len(), started.elapsed()), (1, Duration::ZERO));
+    for mut client in waiting {
+        client.write_all(body.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
 }
 
 /// A client gets the answers that hyper would give, for every kind of request.
