@@ -4,7 +4,7 @@ use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, ready};
-use pegboard_core::call::{CallContext, ToolRef};
+use pegboard_core::call::ToolRef;
 use pegboard_core::client::ClientMeta;
 use pegboard_core::provider::{ProviderMethod, ProviderRequest};
 use pegboard_core::settings::AutoOpen;
@@ -29,7 +29,7 @@ use crate::meta::TOOL_OUTPUT;
 use crate::opened_views::OpenedViews;
 use crate::profile::{ActiveProfile, ProfileView};
 use crate::resource_index::ListedItems;
-use crate::resources::{ResourceMethod, ResourceRequest, ResourceService, into_rpc_result};
+use crate::resources::{ResourceMethod, ResourceRequest, ResourceService, context_of, into_rpc_result};
 use crate::server_subscribers::ServerSubscribers;
 use crate::sessions::SessionCallers;
 use crate::surface::{ListRequest, ReplyFuture, Surface, Surfaces, call_tool};
@@ -449,7 +449,7 @@ impl McpService for ProfileService {
         let request = ProviderRequest { method: ProviderMethod::CustomNotification(method), params };
         // The request has its own timeout.
         tokio::spawn(async move {
-            caller.request(&server, request, CallContext::default()).await;
+            caller.request(&server, request, context_of(Era::Session)).await;
             drop(permit);
         });
     }

@@ -319,20 +319,20 @@ impl ResourceService {
     }
 }
 
-/// Returns the context of a request on behalf of clients of an era that are gone.
-fn context_of(era: Era) -> CallContext {
+/// Returns the context of a request on behalf of clients of an era that are gone, or wait for no answer.
+pub(crate) fn context_of(era: Era) -> CallContext {
     let mut context = CallContext::default();
     context.client = match era {
-        Era::Session => Some(Arc::new(EndedSession)),
+        Era::Session => Some(Arc::new(SilentSession)),
         Era::Stateless => None,
     };
     context
 }
 
-/// The client of an ended session.
-struct EndedSession;
+/// A client with a session that is neither told nor asked anything.
+struct SilentSession;
 
-impl Client for EndedSession {
+impl Client for SilentSession {
     fn notify(&self, _notice: Notice) {}
 
     fn ask(&self, _requests: InputRequests) -> BoxFuture<'_, Result<InputResponses, AskError>> {

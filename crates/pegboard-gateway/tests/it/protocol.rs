@@ -1,6 +1,7 @@
 //! Details of the protocol that differ by era, and errors that all surfaces share.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use futures_util::future::{BoxFuture, FutureExt};
 use pegboard_core::call::ValidCall;
@@ -15,7 +16,7 @@ use pegboard_runtime::Runtime;
 use pegboard_wire::client::{Era, McpClient};
 use pegboard_wire::{RequestError, RpcError};
 use serde_json::{Value, json};
-use tokio::sync::{broadcast, mpsc};
+use tokio::sync::mpsc;
 
 use crate::fixture::{ERAS, LazyServer, call, connect, connect_as, echo_tool, gateway, mcp_server};
 use crate::recording_server::RecordingServer;
@@ -142,22 +143,21 @@ fn custom_server(
     })
 }
 
-/// Returns a runtime with two such servers and one without, their requests, and the updates of the first.
-async fn custom_runtime() -> (Runtime, mpsc::UnboundedReceiver<String>, broadcast::Sender<ProviderUpdate>) {
+/// Returns a runtime with two such servers and one without, their requests, and the first server.
+async fn custom_runtime() -> (Runtime, mpsc::UnboundedReceiver<String>, RecordingServer) {
     let (requests, received) = mpsc::unbounded_channel();
     let acme = custom_server("acme", json!({"acme": {"n": 1}}), &requests);
-    let updates = acme.updates.clone();
     let builder = Runtime::builder()
         .toolbox("t", "")
-        .provide("acme", acme)
+        .provide("acme", acme.clone())
         .provide("other", custom_server("other", json!({"x.y": {}}), &requests))
         .provide("plain", mcp_server([echo_tool("plain", "read")]));
-    (builder.start().await.unwrap(), received, updates)
+    (builder.start().await.unwrap(), received, acme)
 }
 
 #[tokio::test]
 async fn methods_that_a_server_declares_are_forwarded_to_it() {
-    let (runtime, mut received, _) = custom_runtime().await;
+    let (runtime, mut received, acme) = custom_runtime().await;
     let gateway = gateway(&runtime, json!({}));
     for era in ERAS {
         let (client, _) = connect(&gateway, Some("flat"), era).await;
@@ -181,6 +181,8 @@ async fn methods_that_a_server_declares_are_forwarded_to_it() {
         client.notify("notifications/acme/ready", Some(json!({"b": 1}).into())).await.unwrap();
         if era == Era::Session {
             assert_eq!(received.recv().await.unwrap(), r#"acme notifications/acme/ready {"b":1}"#);
+            let n_of_sessions = acme.n_of_sessions.load(Ordering::SeqCst);
+            assert_eq!(n_of_sessions, 2, "the notification is for the instance of the session, too");
         }
     }
 }
@@ -217,10 +219,10 @@ async fn a_method_of_a_server_that_is_down_reaches_no_other() {
 
 #[tokio::test]
 async fn notifications_that_the_protocol_does_not_define_reach_session_clients() {
-    let (runtime, _received, updates) = custom_runtime().await;
+    let (runtime, _received, acme) = custom_runtime().await;
     let (client, notifications) = connect(&gateway(&runtime, json!({})), Some("flat"), Era::Session).await;
     client.call("tools/list", None).await.unwrap();
-    updates
+    acme.updates
         .send(ProviderUpdate::Custom {
             method: "notifications/acme/tick".into(),
             params: Some(json!({}).into()),

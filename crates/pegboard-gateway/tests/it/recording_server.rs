@@ -1,5 +1,6 @@
 //! A provider that records the requests it gets, for tests of prompts, resources and subscriptions.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use futures_util::future::{BoxFuture, FutureExt, ready};
@@ -19,6 +20,8 @@ type Respond = dyn Fn(&ProviderRequest) -> Result<RawJson, CallError> + Send + S
 pub(crate) struct RecordingServer {
     pub(crate) local: Arc<LocalProvider>,
     pub(crate) requests: Arc<Mutex<Vec<String>>>,
+    /// Number of requests on behalf of clients with sessions.
+    pub(crate) n_of_sessions: Arc<AtomicUsize>,
     pub(crate) updates: broadcast::Sender<ProviderUpdate>,
     respond: Arc<Respond>,
 }
@@ -32,6 +35,7 @@ impl RecordingServer {
         Self {
             local: Arc::new(LocalProvider::from_offering(offer).of_kind(ToolKind::Mcp)),
             requests: Arc::default(),
+            n_of_sessions: Arc::default(),
             updates: broadcast::Sender::new(64),
             respond: Arc::new(respond),
         }
@@ -62,10 +66,11 @@ impl Provider for RecordingServer {
     fn request<'a>(
         &'a self,
         request: &'a ProviderRequest,
-        _context: &'a CallContext,
+        context: &'a CallContext,
     ) -> BoxFuture<'a, Result<RawJson, CallError>> {
         let line = format!("{} {}", request.method.as_str(), request.params.as_str());
         self.requests.lock().unwrap().push(line);
+        self.n_of_sessions.fetch_add(usize::from(context.client().has_session()), Ordering::SeqCst);
         ready((self.respond)(request)).boxed()
     }
 

@@ -211,12 +211,20 @@ impl InstanceGroup {
         Ok(InstanceGuard::Assigned(Arc::clone(assigned.insert(new))))
     }
 
-    /// Returns `true` if the session of a call has an instance of this group.
-    pub(super) fn has_assigned(&self, context: &CallContext) -> bool {
-        let session = context.tools.as_ref().and_then(|tools| tools.extensions());
-        let assigned: Option<Arc<SessionInstance>> =
-            session.and_then(|session| session.get(&self.session_key));
-        assigned.is_some_and(|assigned| assigned.lock().is_some())
+    /// Returns the instance of this group that the session of a call has.
+    pub(super) fn assigned_to_session(&self, context: &CallContext) -> Option<Arc<AssignedInstance>> {
+        let session = context.tools.as_ref()?.extensions()?;
+        let assigned: Arc<SessionInstance> = session.get(&self.session_key)?;
+        let assigned = assigned.lock();
+        assigned.clone()
+    }
+
+    /// Returns the instance that the user of a call has, or shares with others, without assigning one.
+    pub(super) fn instance_in_use(&self, context: &CallContext) -> Option<InstanceGuard> {
+        match self.assigned_to_session(context) {
+            Some(assigned) => Some(InstanceGuard::Assigned(assigned)),
+            None => (!self.needs_isolation()).then(|| self.shared_instance()),
+        }
     }
 
     /// Returns the shared instance.

@@ -71,14 +71,21 @@ impl InstanceRouter {
     /// Returns the instances for a call.
     async fn group(&self, context: &CallContext) -> Result<GroupRef<'_>, CallError> {
         let wanted = wanted_era(context);
-        match self.known_group(wanted) {
-            // A session that began on the primary connection, because no other could be made then, stays there.
-            Some(GroupRef::Other(_)) if self.primary.has_assigned(context) => {
-                Ok(GroupRef::Primary(&self.primary))
-            }
+        match self.known_group_of(wanted, context) {
             Some(group) => Ok(group),
             // Boxed, so that the future of every other call stays small.
             None => Box::pin(self.find_group(wanted, context)).await,
+        }
+    }
+
+    /// Returns the instances for a call, if they are known.
+    fn known_group_of(&self, wanted: Era, context: &CallContext) -> Option<GroupRef<'_>> {
+        match self.known_group(wanted) {
+            // A session that began on the primary connection, because no other could be made then, stays there.
+            Some(GroupRef::Other(_)) if self.primary.assigned_to_session(context).is_some() => {
+                Some(GroupRef::Primary(&self.primary))
+            }
+            group => group,
         }
     }
 
@@ -189,6 +196,14 @@ impl InstanceRouter {
             ProviderMethod::Unsubscribe if !has_session => {
                 let group = self.known_group(wanted_era(context));
                 group.unwrap_or(GroupRef::Primary(&self.primary)).shared_instance()
+            }
+            // It starts no server, and a client that only notifies takes no instance.
+            ProviderMethod::CustomNotification(_) => {
+                let group = self.known_group_of(wanted_era(context), context);
+                match group.and_then(|group| group.instance_in_use(context)) {
+                    Some(instance) => instance,
+                    None => return Ok(RawJson::empty_object()),
+                }
             }
             _ => self.group(context).await?.route(context)?,
         };

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use pegboard_core::call::{Call, CallContext, CallResult, Invoker};
-use pegboard_core::id::ServerName;
+use pegboard_core::id::{ServerName, ToolboxName};
 use pegboard_core::provider::{Provider, ProviderMethod, ProviderRequest, ProviderUpdate, ServerOffering};
 use pegboard_core::settings::mcp::{EraChoice, McpTarget, ResolvedMcpServer};
 use pegboard_json::RawJson;
 use pegboard_providers::mcp::McpServer;
+use pegboard_runtime::requests::ServerId;
 use pegboard_runtime::{Caller, CallerOptions, Runtime};
 use pegboard_wire::client::Era;
 use pegboard_wire::server::ServiceChange;
@@ -302,6 +303,36 @@ async fn a_resource_is_subscribed_in_the_era_of_the_client() {
     let unsubscribe = ProviderRequest { method: ProviderMethod::Unsubscribe, ..subscribe("x:ann") };
     server.request(&unsubscribe, &ann.context()).await.unwrap();
     assert_eq!(sent("resources/unsubscribe"), [r#"{"uri":"x:ann"}"#]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_notification_reaches_the_process_that_its_session_uses() {
+    let notify = |caller: &Caller, client: &Arc<TestClient>| {
+        let toolbox = ToolboxName::new("default").unwrap();
+        let server = ServerId { toolbox, server: ServerName::new("scripted").unwrap() };
+        let method = ProviderMethod::CustomNotification("notifications/acme/ready".into());
+        let request = ProviderRequest { method, params: RawJson::empty_object() };
+        caller.request(&server, request, client.context())
+    };
+    for is_shared in [true, false] {
+        let scripted = ScriptedServer::dual_era();
+        scripted.add_capability("experimental", json!({"acme": {}}));
+        let provider = provider(&scripted, |settings| settings.is_shared = is_shared);
+        provider.open().await.unwrap();
+        let runtime = Runtime::builder().provide("scripted", provider).start().await.unwrap();
+        let (ann, _) = clients();
+        let caller = runtime.caller(CallerOptions::default());
+        // No process is started for it.
+        notify(&caller, &ann).await.result.unwrap();
+        assert_eq!(scripted.n_started(), 1);
+        let call = Call { context: ann.context(), ..Call::new("scripted__process", json!({})) };
+        assert_eq!(caller.start(call).await.result.unwrap().text(), "2");
+        notify(&caller, &ann).await.result.unwrap();
+        let is_custom = |notice: &&String| *notice == "notifications/acme/ready";
+        settle().await;
+        assert_eq!(scripted.notices.borrow().iter().filter(is_custom).count(), 1, "{is_shared}");
+        assert_eq!(scripted.n_started(), 2);
+    }
 }
 
 #[tokio::test(start_paused = true)]
