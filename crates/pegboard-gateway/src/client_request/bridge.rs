@@ -97,8 +97,9 @@ impl BridgeEvents {
 enum InputDelivery {
     /// As requests, during the client's own request.
     Direct(Peer),
-    /// In an `input_required` reply, after which the client sends its request again.
-    InRounds,
+    /// In an `input_required` reply, after which the client sends its request again. The peer is that of the request
+    /// that it waits for at the moment.
+    InRounds(Mutex<Option<Peer>>),
 }
 
 /// Input requests of one tool, and the channel for the responses.
@@ -148,7 +149,7 @@ impl ClientBridge {
         let delivery = if request.peer.supports_requests() && is_waiting {
             InputDelivery::Direct(request.peer.clone())
         } else {
-            InputDelivery::InRounds
+            InputDelivery::InRounds(Mutex::default())
         };
         Arc::new(Self {
             client: request.client.clone(),
@@ -171,6 +172,7 @@ impl ClientBridge {
     /// forwarded in order, and all of them before the result.
     pub(super) async fn drive(&self, mut running: CallHandle, peer: &Peer) -> CallStep {
         self.set_listening(true);
+        self.set_current_request(Some(peer));
         let mut forwarding = pin!(self.forward_notices(peer).fuse());
         let step = poll_fn(|context| {
             if let Poll::Ready(call_result) = running.poll_unpin(context) {
@@ -199,7 +201,15 @@ impl ClientBridge {
             // A client that has stopped reading must not block its own result.
             let _ = Box::pin(time::timeout(FLUSH_TIMEOUT, forwarding)).await;
         }
+        self.set_current_request(None);
         step
+    }
+
+    /// Records the request that a client without a session waits for, and may cancel.
+    fn set_current_request(&self, peer: Option<&Peer>) {
+        if let InputDelivery::InRounds(current) = &self.delivery {
+            *current.lock() = peer.cloned();
+        }
     }
 
     /// Drives a call that runs as a task until it finishes.
@@ -458,12 +468,12 @@ impl Client for ClientBridge {
     fn cancel_reason(&self) -> Option<RawJson> {
         match &self.delivery {
             InputDelivery::Direct(peer) => peer.cancel_reason(),
-            InputDelivery::InRounds => None,
+            InputDelivery::InRounds(peer) => peer.lock().as_ref()?.cancel_reason(),
         }
     }
 
     fn needs_input_rounds(&self) -> bool {
-        matches!(self.delivery, InputDelivery::InRounds)
+        matches!(self.delivery, InputDelivery::InRounds(_))
     }
 
     fn has_session(&self) -> bool {
@@ -505,12 +515,12 @@ impl Client for ClientBridge {
             match &self.delivery {
                 InputDelivery::Direct(peer) => ask_peer(peer, questions).await,
                 // Input requests of the stateless era are those that the protocol defines.
-                InputDelivery::InRounds
+                InputDelivery::InRounds(_)
                     if questions.values().any(|question| !INPUT_METHODS.contains(&&*question.method)) =>
                 {
                     Err(AskError::Unsupported)
                 }
-                InputDelivery::InRounds => {
+                InputDelivery::InRounds(_) => {
                     if let Some(answers) = self.take_early_answers(&questions) {
                         return Ok(answers);
                     }

@@ -249,13 +249,16 @@ impl Handler for EndlessTool {
 }
 
 /// Reports the reason with which its caller cancels it.
-struct CancelReporter(mpsc::UnboundedSender<Option<RawJson>>);
+struct CancelReporter {
+    started: Arc<Notify>,
+    reasons: mpsc::UnboundedSender<Option<RawJson>>,
+}
 
 struct CancelGuard<'c>(&'c CancelReporter, &'c ValidCall);
 
 impl Drop for CancelGuard<'_> {
     fn drop(&mut self) {
-        self.0.0.send(self.1.context().client().cancel_reason()).unwrap();
+        self.0.reasons.send(self.1.context().client().cancel_reason()).unwrap();
     }
 }
 
@@ -263,9 +266,7 @@ impl Handler for CancelReporter {
     fn call<'a>(&'a self, call: &'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>> {
         async move {
             let _guard = CancelGuard(self, call);
-            call.context()
-                .client()
-                .notify(Notice::Log(RawJson::from(json!({"level": "error", "data": "started"}))));
+            self.started.notify_one();
             std::future::pending().await
         }
         .boxed()
@@ -273,21 +274,25 @@ impl Handler for CancelReporter {
 }
 
 #[tokio::test]
-async fn a_tool_learns_why_a_session_client_has_cancelled_it() {
-    let (sender, mut reasons) = mpsc::unbounded_channel();
-    let tool = ToolEntry::from_handler("wait", "", Arc::new(CancelReporter(sender)))
-        .with_input_schema(json!({"type": "object"}));
+async fn a_tool_learns_why_its_client_has_cancelled_it() {
+    let (reasons, mut reported) = mpsc::unbounded_channel();
+    let started = Arc::new(Notify::new());
+    let handler = CancelReporter { started: Arc::clone(&started), reasons };
+    let tool =
+        ToolEntry::from_handler("wait", "", Arc::new(handler)).with_input_schema(json!({"type": "object"}));
     let runtime = Runtime::builder().toolbox("t", "").provide("s", mcp_server([tool])).start().await.unwrap();
     let gateway = gateway(&runtime, json!({"expose": "flat"}));
-    let (client, notifications) = connect(&gateway, None, Era::Session).await;
-    for reason in ["no need any more", "another one"] {
-        let params = RawJson::from(json!({"name": "s__wait", "arguments": {}}));
-        let mut pending =
-            client.request("tools/call", Some(params), RequestOptions::default()).await.unwrap();
-        notifications.next().await;
-        pending.set_cancel_reason(RawJson::of(reason));
-        drop(pending);
-        assert_eq!(reasons.recv().await, Some(Some(RawJson::of(reason))));
+    for era in ERAS {
+        let (client, _) = connect(&gateway, None, era).await;
+        for reason in ["no need any more", "another one"] {
+            let params = RawJson::from(json!({"name": "s__wait", "arguments": {}}));
+            let mut pending =
+                client.request("tools/call", Some(params), RequestOptions::default()).await.unwrap();
+            started.notified().await;
+            pending.set_cancel_reason(RawJson::of(reason));
+            drop(pending);
+            assert_eq!(reported.recv().await, Some(Some(RawJson::of(reason))), "{era:?}");
+        }
     }
 }
 
