@@ -76,6 +76,9 @@ pub trait ClientSession: Send + Sync + 'static {
     /// Sends an input request and waits for the response, within a time limit of the implementation.
     fn ask(&self, request: InputRequest) -> BoxFuture<'_, Result<RawJson, AskError>>;
 
+    /// Sends a notification that belongs to no call. Never blocks; a client that does not read loses some.
+    fn notify(&self, notice: Notice);
+
     /// Returns a receiver of the number of changes to the client's roots.
     fn roots_changes(&self) -> watch::Receiver<u64>;
 }

@@ -13,7 +13,7 @@ use pegboard_runtime::toolbox::{ConfiguredToolbox, ListingProgress};
 use pegboard_runtime::{Caller, CallerOptions, Runtime, SessionMode};
 
 use crate::catalogue_memo::CatalogueMemo;
-use crate::client_request::session_peer::SessionRoots;
+use crate::client_request::session_peer::WatchedSessions;
 use crate::header_parameters::HeaderParameterCache;
 use crate::list_cache::ListCache;
 use crate::resource_index::ResourceIndex;
@@ -27,7 +27,7 @@ pub(crate) struct ActiveProfile {
     owner: Owner,
     /// Current view.
     view: ArcSwap<ProfileView>,
-    pub(crate) session_roots: SessionRoots,
+    pub(crate) watched_sessions: WatchedSessions,
 }
 
 /// View of the catalogue that a profile exposes. Immutable; a reload replaces it.
@@ -129,7 +129,7 @@ impl ActiveProfile {
             name,
             owner,
             view: ArcSwap::from_pointee(view),
-            session_roots: SessionRoots::default(),
+            watched_sessions: WatchedSessions::default(),
         }
     }
 

@@ -415,6 +415,7 @@ impl McpService for ProfileService {
             "logging/setLevel" => {
                 let level = request.params.get("level").and_then(|level| level.read::<LogLevel>().ok());
                 if let (Some(session), Some(level)) = (&request.session, level) {
+                    self.profile.watched_sessions.set_log_level(session, level);
                     self.resources.set_log_level(session, level);
                 }
                 ready(Ok(ServiceReply::Result(RawJson::empty_object()))).boxed()
@@ -432,7 +433,7 @@ impl McpService for ProfileService {
     fn on_notification(&self, session: &ClientSessionId, notification: Notification) {
         let Notification { method, params, .. } = notification;
         if &*method == "notifications/roots/list_changed" {
-            self.profile.session_roots.record_change(session);
+            self.profile.watched_sessions.record_roots_change(session);
         }
         if custom_methods::is_standard_notification(&method) {
             return;
@@ -462,7 +463,7 @@ impl McpService for ProfileService {
     }
 
     fn on_session_ended(&self, session: &ClientSessionId) {
-        self.profile.session_roots.remove(session);
+        self.profile.watched_sessions.remove(session);
         self.tasks.end_session(session);
         self.views.end_session(session);
         self.callers.remove(session);

@@ -367,14 +367,13 @@ impl ClientBridge {
                 }
             }
             Notice::Log(params) => {
-                let level = params.get("level").and_then(|level| level.read::<LogLevel>().ok());
                 let params = match &self.label {
                     Some(label) if params.get("logger").is_none() => {
                         params.with("logger", &RawJson::of(&**label))
                     }
                     Some(_) | None => params,
                 };
-                peer.forward_log(level.unwrap_or(LogLevel::Info), params).await;
+                forward_log(peer, params).await;
             }
             Notice::Custom { method, params } => {
                 peer.notify(&method, params.unwrap_or_else(RawJson::empty_object)).await;
@@ -482,10 +481,11 @@ impl Client for ClientBridge {
 
     fn session(&self) -> Option<Arc<dyn ClientSession>> {
         let InputDelivery::Direct(peer) = &self.delivery else { return None };
-        let roots_changes = self.profile.session_roots.watch(self.session.as_ref()?);
+        let watch = self.profile.watched_sessions.watch(self.session.as_ref()?);
         let capabilities = self.meta.capabilities.clone().unwrap_or_else(RawJson::empty_object);
-        let (peer, client) = (peer.clone(), self.client.clone());
-        Some(Arc::new(SessionPeer { peer, client, capabilities, roots_changes }))
+        let (peer, client, events) =
+            (peer.clone(), self.client.clone(), self.profile.runtime.events().clone());
+        Some(Arc::new(SessionPeer { peer, client, capabilities, watch, events, outbox: Arc::default() }))
     }
 
     fn task_mode(&self) -> TaskMode {
@@ -556,6 +556,12 @@ impl Drop for UnansweredInput<'_> {
 fn is_url_elicitation(question: &InputRequest) -> bool {
     let mode = question.params.get("mode");
     question.method == "elicitation/create" && mode.is_some_and(|mode| mode.text().as_deref() == Some("url"))
+}
+
+/// Sends a log message to a client, if it wants this level.
+pub(super) async fn forward_log(peer: &Peer, params: RawJson) {
+    let level = params.get("level").and_then(|level| level.read::<LogLevel>().ok());
+    peer.forward_log(level.unwrap_or(LogLevel::Info), params).await;
 }
 
 /// Sends all input requests to a session client concurrently.

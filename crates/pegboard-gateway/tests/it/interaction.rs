@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::future::{BoxFuture, FutureExt, ready};
 use pegboard_core::call::ValidCall;
-use pegboard_core::client::{InputRequest, InputRequests, Notice, ProgressUpdate};
+use pegboard_core::client::{ClientSession, InputRequest, InputRequests, Notice, ProgressUpdate};
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::{CallError, ToolError};
 use pegboard_core::handler::Handler;
@@ -293,6 +293,44 @@ async fn a_tool_learns_why_its_client_has_cancelled_it() {
             drop(pending);
             assert_eq!(reported.recv().await, Some(Some(RawJson::of(reason))), "{era:?}");
         }
+    }
+}
+
+/// Hands over the session of its caller.
+struct SessionReporter(mpsc::UnboundedSender<Arc<dyn ClientSession>>);
+
+impl Handler for SessionReporter {
+    fn call<'a>(&'a self, call: &'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>> {
+        self.0.send(call.context().client().session().unwrap()).unwrap();
+        ready(Ok(text_output("met"))).boxed()
+    }
+}
+
+#[tokio::test]
+async fn a_client_gets_what_belongs_to_no_call_at_its_log_level() {
+    let (sessions, mut reported) = mpsc::unbounded_channel();
+    let tool = ToolEntry::from_handler("meet", "", Arc::new(SessionReporter(sessions)))
+        .with_input_schema(json!({"type": "object"}));
+    let runtime = Runtime::builder().toolbox("t", "").provide("s", mcp_server([tool])).start().await.unwrap();
+    let gateway = gateway(&runtime, json!({"expose": "flat"}));
+    let (client, notifications) = connect(&gateway, None, Era::Session).await;
+    call(&client, "s__meet", json!({})).await;
+    let session = reported.recv().await.unwrap();
+    for (set_level, expected) in [(None, "info"), (Some("error"), "error"), (Some("debug"), "debug")] {
+        if let Some(level) = set_level {
+            client.call("logging/setLevel", Some(json!({"level": level}).into())).await.unwrap();
+        }
+        for level in ["debug", "info", "error"] {
+            session.notify(Notice::Log(
+                RawJson::parse(format!(r#"{{"level":"{level}","data":1.50}}"#).into()).unwrap(),
+            ));
+        }
+        session.notify(Notice::Custom { method: "notifications/acme/tick".into(), params: None });
+        let mut received = Vec::new();
+        while received.last().is_none_or(|last| last != "notifications/acme/tick") {
+            received.push(notifications.next().await);
+        }
+        assert_eq!(received[0], format!(r#"notifications/message {{"level":"{expected}","data":1.50}}"#));
     }
 }
 

@@ -258,7 +258,7 @@ impl ServerHandle {
     /// Creates the state of an instance that is dedicated to one session of an era, for good if there is a client.
     /// Its updates go to the same subscribers.
     pub(super) fn dedicated_to_session(&self, era: Era, client: Option<Arc<dyn ClientSession>>) -> Self {
-        Self { updates: self.updates.for_one_session(), client, ..self.shared_in_era(era) }
+        Self { updates: self.updates.for_one_session(client.clone()), client, ..self.shared_in_era(era) }
     }
 
     /// Creates the state of an instance that the clients of an era share. Its updates go to the same subscribers.

@@ -158,7 +158,7 @@ impl Drop for UnionMember {
 #[cfg(test)]
 mod tests {
     use futures_util::future::{BoxFuture, ready};
-    use pegboard_core::client::AskError;
+    use pegboard_core::client::{AskError, Notice};
     use serde_json::json;
 
     use super::*;
@@ -174,6 +174,8 @@ mod tests {
         fn ask(&self, _: InputRequest) -> BoxFuture<'_, Result<RawJson, AskError>> {
             ready(Ok(RawJson::from(json!({"roots": [{"uri": self.0}]})))).boxed()
         }
+
+        fn notify(&self, _: Notice) {}
 
         fn roots_changes(&self) -> watch::Receiver<u64> {
             self.1.subscribe()

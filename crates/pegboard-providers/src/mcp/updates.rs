@@ -1,5 +1,8 @@
 //! Messages from a server that belong to no call.
 
+use std::sync::Arc;
+
+use pegboard_core::client::{ClientSession, Notice};
 use pegboard_core::provider::ProviderUpdate;
 use pegboard_core::server_log::{LogStream, ServerLog};
 use pegboard_core::settings::mcp::ResolvedMcpServer;
@@ -21,22 +24,24 @@ pub(super) struct ServerUpdates {
 }
 
 /// Sessions that the publishing instance serves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 enum UpdateScope {
     AllSessions,
-    OneSession,
+    /// One at a time: the client, if it is the only one for good.
+    OneSession(Option<Arc<dyn ClientSession>>),
 }
 
 impl ServerUpdates {
     /// Creates the channel for a server with these settings.
     pub(super) fn new(settings: &ResolvedMcpServer) -> Self {
-        let scope = if settings.is_shared { UpdateScope::AllSessions } else { UpdateScope::OneSession };
+        let scope = if settings.is_shared { UpdateScope::AllSessions } else { UpdateScope::OneSession(None) };
         Self { sender: broadcast::Sender::new(CHANNEL_CAPACITY), scope, log: ServerLog::default() }
     }
 
-    /// Returns a publisher to the same subscribers for an instance dedicated to one session.
-    pub(super) fn for_one_session(&self) -> Self {
-        Self { scope: UpdateScope::OneSession, ..self.clone() }
+    /// Returns a publisher to the same subscribers for an instance that one session uses at a time. Messages that may
+    /// be private go to the client, if there is only one.
+    pub(super) fn for_one_session(&self, client: Option<Arc<dyn ClientSession>>) -> Self {
+        Self { scope: UpdateScope::OneSession(client), ..self.clone() }
     }
 
     /// Subscribes to updates.
@@ -55,14 +60,22 @@ impl ServerUpdates {
             write_log_message(line, &self.log);
         }
         // All sessions receive updates, and a log message of a dedicated instance may be private to one.
-        let is_published = match (&update, self.scope) {
-            (ProviderUpdate::Log(_) | ProviderUpdate::Custom { .. }, UpdateScope::OneSession) => false,
-            (ProviderUpdate::Log(_) | ProviderUpdate::Custom { .. }, UpdateScope::AllSessions)
-            | (ProviderUpdate::Resource(_) | ProviderUpdate::ElicitationComplete(_), _) => true,
+        let client = match &self.scope {
+            UpdateScope::AllSessions => return self.send(update),
+            UpdateScope::OneSession(client) => client.as_ref(),
         };
-        if is_published {
-            let _ = self.sender.send(update);
+        let notice = match update {
+            ProviderUpdate::Log(params) => Notice::Log(params),
+            ProviderUpdate::Custom { method, params } => Notice::Custom { method, params },
+            ProviderUpdate::Resource(_) | ProviderUpdate::ElicitationComplete(_) => return self.send(update),
+        };
+        if let Some(client) = client {
+            client.notify(notice);
         }
+    }
+
+    fn send(&self, update: ProviderUpdate) {
+        let _ = self.sender.send(update);
     }
 }
 

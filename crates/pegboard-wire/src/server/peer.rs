@@ -54,6 +54,13 @@ impl Peer {
         self
     }
 
+    /// Returns the peer with another minimum log level.
+    #[must_use]
+    pub fn with_log_level(mut self, log_level: Option<LogLevel>) -> Self {
+        self.log_level = log_level;
+        self
+    }
+
     /// Reports progress, if the client asked for it.
     pub async fn progress(&self, progress: f64, total: Option<f64>, message: Option<&str>) {
         #[derive(Serialize)]

@@ -574,6 +574,7 @@ impl ScriptedServer {
                     time::sleep(Duration::from_secs(1)).await;
                     let line = RawJson::from(json!({"level": "info", "data": "by the way"}));
                     request.peer.notify("notifications/message", line).await;
+                    request.peer.notify("notifications/acme/tick", RawJson::empty_object()).await;
                 });
                 text("nothing")
             }
@@ -678,13 +679,16 @@ impl Client for TestClient {
 pub(crate) struct RootedSession {
     pub(crate) user: &'static str,
     pub(crate) roots_changes: watch::Sender<u64>,
+    /// Notifications that belong to no call.
+    pub(crate) told: watch::Sender<Vec<String>>,
     /// Time that the client takes for an answer.
     pub(crate) delay: Duration,
 }
 
 impl Default for RootedSession {
     fn default() -> Self {
-        Self { user: "ann", roots_changes: watch::Sender::default(), delay: Duration::ZERO }
+        let (roots_changes, told) = (watch::Sender::default(), watch::Sender::default());
+        Self { user: "ann", roots_changes, told, delay: Duration::ZERO }
     }
 }
 
@@ -701,6 +705,15 @@ impl ClientSession for RootedSession {
             answer
         }
         .boxed()
+    }
+
+    fn notify(&self, notice: Notice) {
+        let line = match notice {
+            Notice::Log(params) => params.as_str().to_owned(),
+            Notice::Custom { method, .. } => method.to_string(),
+            Notice::Progress(_) | Notice::Task(_) => "of a call".to_owned(),
+        };
+        self.told.send_modify(|told| told.push(line));
     }
 
     fn roots_changes(&self) -> watch::Receiver<u64> {

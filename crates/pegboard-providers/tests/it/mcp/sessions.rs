@@ -314,6 +314,26 @@ async fn the_instance_of_one_client_has_its_capabilities_and_roots() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_instance_of_one_client_tells_it_what_belongs_to_no_call() {
+    let scripted = ScriptedServer::new();
+    scripted.set_tools(&["mutter"]);
+    scripted.add_capability("experimental", json!({"acme": {}}));
+    let runtime = runtime(&scripted, |settings| settings.is_shared = false).await;
+    let sessions = [(); 2].map(|()| Arc::new(RootedSession::default()));
+    for (n_calls, session) in (1..).zip(&sessions) {
+        let session = Some(Arc::clone(session));
+        let client = TestClient { has_session: true, session, ..TestClient::default() };
+        let caller = runtime.caller(CallerOptions::default());
+        assert_eq!(call(&caller, "mutter", &Arc::new(client)).await, "nothing");
+        let told = |session: &RootedSession| session.told.borrow().join(" ");
+        wait_until(sessions[n_calls - 1].told.subscribe(), |told| told.len() == 2).await;
+        let expected = r#"{"level":"info","data":"by the way"} notifications/acme/tick"#;
+        assert_eq!(told(&sessions[n_calls - 1]), expected);
+        assert_eq!(sessions.iter().filter(|session| told(session) == expected).count(), n_calls);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_shared_instance_gets_the_roots_of_all_its_clients_by_setting() {
     const CHANGED: &str = "notifications/roots/list_changed";
     let scripted = ScriptedServer::new();
