@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use pegboard_core::task::clamp_lifetime;
 use pegboard_json::RawJson;
 use pegboard_wire::{Request, RpcError, code};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 use tokio::time;
 use tokio_util::sync::CancellationToken;
@@ -64,6 +64,20 @@ pub(super) fn requested_task(request: &Request) -> Option<Duration> {
     let task = request.params.as_ref().filter(|_| has_tasks)?.get("task").filter(RawJson::is_object)?;
     let millis = task.get("ttl").and_then(|ttl| ttl.read::<u64>().ok());
     Some(clamp_lifetime(millis.map(Duration::from_millis)))
+}
+
+/// Adds the requests that a server may run as tasks to the capabilities of its client: those that the client can answer,
+/// whether it knows of tasks or not.
+pub(super) fn with_input_tasks(capabilities: &RawJson) -> RawJson {
+    let methods = [("elicitation", "create"), ("sampling", "createMessage")];
+    let can_answer = methods.into_iter().filter(|(name, _)| capabilities.get(name).is_some());
+    let requests: Map<String, Value> =
+        can_answer.map(|(name, method)| (name.to_owned(), json!({method: {}}))).collect();
+    if requests.is_empty() {
+        return capabilities.clone();
+    }
+    let tasks = json!({"list": {}, "cancel": {}, "requests": requests});
+    capabilities.with("tasks", &RawJson::from(tasks))
 }
 
 impl InputTasks {

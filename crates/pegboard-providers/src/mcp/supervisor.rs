@@ -27,6 +27,7 @@ use super::handle::{
     CloseReason, LiveConnection, Outage, ServerFailure, ServerHandle, ServerPhase, StartCause,
 };
 use super::in_flight::InFlightCalls;
+use super::input_tasks::with_input_tasks;
 use super::list::FetchedList;
 use super::listing::LiveListing;
 use super::probe::is_responsive;
@@ -225,7 +226,7 @@ impl ServerSupervisor {
     fn options(&self) -> ClientOptions {
         ClientOptions {
             capabilities: match &self.handle.client {
-                Some(client) => client.capabilities(),
+                Some(client) => with_input_tasks(&client.capabilities()),
                 None => client_capabilities(self.handle.roots.is_some()),
             },
             era: self.handle.eras.fixed().or(self.era),
@@ -499,14 +500,10 @@ async fn until_idle(live: &LiveConnection, mut limit: watch::Receiver<Option<Dur
 /// one refuses the request itself.
 pub(super) fn client_capabilities(has_union_of_roots: bool) -> RawJson {
     let roots = if has_union_of_roots { json!({"listChanged": true}) } else { json!({}) };
-    RawJson::from(json!({
+    with_input_tasks(&RawJson::from(json!({
         "elicitation": {"form": {}, "url": {}},
         "sampling": {"tools": {}},
         "roots": roots,
-        "tasks": {
-            "list": {}, "cancel": {},
-            "requests": {"elicitation": {"create": {}}, "sampling": {"createMessage": {}}},
-        },
         "extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}},
-    }))
+    })))
 }

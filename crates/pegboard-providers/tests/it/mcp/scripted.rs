@@ -678,6 +678,8 @@ impl Client for TestClient {
 /// A session whose client has one root, the home of its user.
 pub(crate) struct RootedSession {
     pub(crate) user: &'static str,
+    /// Capabilities of the client; those of roots by default.
+    pub(crate) capabilities: Value,
     pub(crate) roots_changes: watch::Sender<u64>,
     /// Notifications that belong to no call.
     pub(crate) told: watch::Sender<Vec<String>>,
@@ -688,13 +690,14 @@ pub(crate) struct RootedSession {
 impl Default for RootedSession {
     fn default() -> Self {
         let (roots_changes, told) = (watch::Sender::default(), watch::Sender::default());
-        Self { user: "ann", roots_changes, told, delay: Duration::ZERO }
+        let capabilities = json!({"roots": {"listChanged": true}});
+        Self { user: "ann", capabilities, roots_changes, told, delay: Duration::ZERO }
     }
 }
 
 impl ClientSession for RootedSession {
     fn capabilities(&self) -> RawJson {
-        RawJson::from(json!({"roots": {"listChanged": true}}))
+        RawJson::from(self.capabilities.clone())
     }
 
     fn ask(&self, request: InputRequest) -> BoxFuture<'_, Result<RawJson, AskError>> {

@@ -314,6 +314,29 @@ async fn the_instance_of_one_client_has_its_capabilities_and_roots() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_instance_of_one_client_may_run_what_it_asks_as_tasks() {
+    let create = json!({"create": {}});
+    for (client, requests) in [
+        (json!({"elicitation": {}}), json!({"elicitation": create})),
+        (json!({"sampling": {}, "roots": {}}), json!({"sampling": {"createMessage": {}}})),
+        (json!({"roots": {}}), Value::Null),
+        (json!({}), Value::Null),
+    ] {
+        let scripted = ScriptedServer::new();
+        scripted.set_tools(&["capabilities"]);
+        let runtime = runtime(&scripted, |settings| settings.is_shared = false).await;
+        let session = RootedSession { capabilities: client.clone(), ..RootedSession::default() };
+        let session = Some(Arc::new(session));
+        let ann = Arc::new(TestClient { has_session: true, session, ..TestClient::default() });
+        let told = call(&runtime.caller(CallerOptions::default()), "capabilities", &ann).await;
+        let mut told: Value = serde_json::from_str(&told).unwrap();
+        assert_eq!(told["tasks"]["requests"], requests, "{client}");
+        told.as_object_mut().unwrap().remove("tasks");
+        assert_eq!(told, client);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_instance_of_one_client_tells_it_what_belongs_to_no_call() {
     let scripted = ScriptedServer::new();
     scripted.set_tools(&["mutter"]);
