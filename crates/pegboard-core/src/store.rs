@@ -346,6 +346,8 @@ pub struct CallSummary {
     pub id: String,
     /// Session of the call.
     pub session: Arc<str>,
+    /// Name that the client of the session gave itself.
+    pub client: Option<Arc<str>>,
     /// Owner.
     pub owner: Owner,
     /// Name of the tool.
@@ -383,6 +385,8 @@ impl CallQuery {
 pub struct SessionSummary {
     /// Session id.
     pub id: String,
+    /// Name that its client gave itself.
+    pub client: Option<Arc<str>>,
     /// Owner.
     pub owner: Owner,
     /// Start of the first call.

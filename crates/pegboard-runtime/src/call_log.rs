@@ -60,6 +60,7 @@ pub(crate) enum UnwrittenEntry {
 /// A call that has ended, with the identity of its caller.
 pub(crate) struct EndedCall {
     pub(crate) owner: Owner,
+    pub(crate) client: Option<Arc<str>>,
     pub(crate) instance_id: Uuid,
     pub(crate) operation: EndedOperation,
 }
@@ -190,11 +191,12 @@ impl From<UnwrittenEntry> for LogEntry {
 }
 
 impl From<EndedCall> for FinishedCall {
-    fn from(EndedCall { owner, instance_id, operation }: EndedCall) -> Self {
+    fn from(EndedCall { owner, client, instance_id, operation }: EndedCall) -> Self {
         let (duration, error) = operation.outcome();
         let summary = CallSummary {
             id: TraceId::of(instance_id, &operation.path()).into_string(),
             session: Arc::clone(operation.session()),
+            client,
             owner,
             tool: Arc::clone(operation.name()),
             error: error.map(|error| error.kind().to_owned()),
@@ -268,7 +270,7 @@ mod tests {
             }
             let operation = call.end_retained(OpEnd::ok()).expect("the tree has room");
             let call: FinishedCall =
-                EndedCall { owner: Owner::local(), instance_id: Uuid::nil(), operation }.into();
+                EndedCall { owner: Owner::local(), client: None, instance_id: Uuid::nil(), operation }.into();
             assert!(call.body.len() <= MAX_BODY_BYTES);
             let read: serde_json::Value = serde_json::from_str(&call.body).expect("it is JSON");
             assert_eq!(read["attributes"]["omitted"].as_str(), expected);
@@ -300,7 +302,7 @@ mod tests {
             let operation = call.end_retained(end).expect("the tree has room");
             let node = operation.to_node();
             let call: FinishedCall =
-                EndedCall { owner: Owner::local(), instance_id: Uuid::nil(), operation }.into();
+                EndedCall { owner: Owner::local(), client: None, instance_id: Uuid::nil(), operation }.into();
             assert_eq!(call.body.starts_with('['), is_compact);
             assert_eq!(
                 logged_operation(call).map(RawJson::into_bytes),

@@ -65,7 +65,7 @@ struct CallerInner {
     has_ended: AtomicBool,
     n_in_flight: AtomicUsize,
     /// Name that the client gave itself.
-    client: OnceLock<Box<str>>,
+    client: OnceLock<Arc<str>>,
     /// `None` for a caller without a session.
     attachments: Option<Extensions>,
 }
@@ -145,7 +145,7 @@ impl Caller {
 
     /// Sets the name that the client gave itself, once. Its first characters are kept.
     pub fn name_client(&self, name: &str) {
-        self.0.client.get_or_init(|| name.chars().take(MAX_CLIENT_NAME).collect());
+        self.0.client.get_or_init(|| name.chars().take(MAX_CLIENT_NAME).collect::<String>().into());
     }
 
     /// Returns the name that the client gave itself.
@@ -238,7 +238,8 @@ impl Caller {
 
     /// Returns the log entry of a call that has ended.
     pub(crate) fn ended_call(&self, operation: EndedOperation) -> EndedCall {
-        EndedCall { owner: self.owner().clone(), instance_id: self.0.instance_id, operation }
+        let client = self.0.client.get().cloned();
+        EndedCall { owner: self.owner().clone(), client, instance_id: self.0.instance_id, operation }
     }
 
     /// Resolves a tool. If its name points to a server that has not listed its tools yet, the server is opened

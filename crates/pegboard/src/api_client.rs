@@ -30,6 +30,8 @@ mod views;
 /// Maximum size of a response that is read as a whole.
 const MAX_BYTES: usize = 1024 * 1024 * 1024;
 /// Characters that need no escape in a URL.
+/// Name of the command line among the clients of a gateway.
+pub(crate) const CLIENT_NAME: &str = "pegboard-cli";
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// Client of the gateway's HTTP API.
@@ -233,6 +235,7 @@ impl ApiClient {
             ApiBackend::InProcess(gateway) => match gateway.routes().oneshot(request).await {
                 Ok(answer) => answer,
                 Err(never) => match never {},
+            .header(header::USER_AGENT, CLIENT_NAME)
             },
         };
         if answer.status().is_success() {

@@ -53,7 +53,7 @@ pub(super) async fn run(
         );
     }
     let session: Option<String> = body.get("session", "a name")?;
-    let caller = state.caller(session.as_deref())?;
+    let caller = state.named_caller(session.as_deref(), &headers)?;
     let mut answers =
         stream::iter(batch).map(move |call| run_one(caller.clone(), call)).buffer_unordered(parallel);
     if format == ResponseFormat::Document {

@@ -113,7 +113,7 @@ pub(super) async fn start(
     }
     let options = RequestedOptions::from_body(&body)?;
     let session: Option<String> = body.get("session", "a name")?;
-    let caller = state.caller(session.as_deref())?;
+    let caller = state.named_caller(session.as_deref(), &headers)?;
     // An unknown tool is an error of the request, not of a call.
     let waited_before: Option<u64> = body.get("startWaitMs", "a number of milliseconds")?;
     let (tool, start_wait) = find_and_start(&caller, &tool.into(), options.timeout).await?;

@@ -106,7 +106,7 @@ pub(super) async fn run(
     let input: Map<String, Value> = body.get("input", "an object")?.unwrap_or_default();
     let keep_going: bool = body.get("keepGoing", "true or false")?.unwrap_or_default();
     let session: Option<String> = body.get("session", "a name")?;
-    let caller = state.caller(session.as_deref())?;
+    let caller = state.named_caller(session.as_deref(), &headers)?;
     let unavailable = unavailable_reasons(&spec, &caller).await;
     let errors =
         || unavailable.iter().enumerate().filter_map(|(index, error)| Some((index, error.as_ref()?)));

@@ -186,8 +186,8 @@ fn from_history(past: &SessionSummary, caller: Option<&Caller>) -> SessionListIt
     });
     if let Some(caller) = caller {
         json["totals"] = json!(caller.tree().totals());
-        add_client(&mut json, caller);
     }
+    add_client(&mut json, caller.and_then(Caller::client).or(past.client.as_deref()));
     SessionListItem { id: past.id.clone(), owner: past.owner.clone(), last_used, json, is_named: false }
 }
 
@@ -204,14 +204,14 @@ fn from_caller(caller: &Caller) -> SessionListItem {
         "live": true,
         "totals": caller.tree().totals(),
     });
-    add_client(&mut json, caller);
+    add_client(&mut json, caller.client());
     let (id, owner) = (caller.id().to_owned(), caller.owner().clone());
     SessionListItem { id, owner, last_used: started, json, is_named: false }
 }
 
 /// Adds the name that a client gave itself.
-fn add_client(json: &mut Value, caller: &Caller) {
-    if let Some(client) = caller.client() {
+fn add_client(json: &mut Value, client: Option<&str>) {
+    if let Some(client) = client {
         json["client"] = client.into();
     }
 }

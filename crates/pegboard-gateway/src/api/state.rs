@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use axum::http::{HeaderMap, header};
 use pegboard_core::owner::{Owner, OwnerScope};
 use pegboard_runtime::{Caller, CallerOptions, OutputRetention, Runtime, ServerAffinity, SessionMode};
 use pegboard_wire::http::server::HttpServerOptions;
@@ -54,6 +55,22 @@ impl ApiState {
                 self.api.named_callers.get_or_create(&self.owner, session, || new(ServerAffinity::Session))
             }
         }
+    }
+
+    /// Returns a caller as [`caller`](Self::caller) does, with the name of the program that sent the request.
+    pub(super) fn named_caller(
+        &self,
+        session: Option<&str>,
+        headers: &HeaderMap,
+    ) -> Result<Caller, ApiProblem> {
+        let caller = self.caller(session)?;
+        // `curl/8.5.0` and `Mozilla/5.0 (X11; …)` begin with the name.
+        let agent = headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok());
+        let name = agent.and_then(|agent| agent.split(['/', ' ']).next()).unwrap_or_default();
+        if !name.is_empty() {
+            caller.name_client(name);
+        }
+        Ok(caller)
     }
 }
 

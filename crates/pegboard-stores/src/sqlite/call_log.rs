@@ -138,6 +138,7 @@ trait LogHead: Clone {
 struct CallHead {
     id: String,
     session: Arc<str>,
+    client: Option<Arc<str>>,
     owner: Owner,
     tool: Arc<str>,
     error: Option<String>,
@@ -148,9 +149,11 @@ struct CallHead {
     body: usize,
 }
 
-/// The fields of a [`CallHead`] in order. Session, owner and tool are `None` if they are those of the previous
-/// head: most calls have them in common.
-type CallLine<'a> = (
+/// The fields of a [`CallHead`] in order: id, session, owner, tool, error, start, duration, length of the body, client.
+/// Session, owner and tool are `None` if they are those of the previous head: most calls have them in common. The client
+/// belongs to a session, and is written with it.
+#[derive(Serialize, Deserialize)]
+struct CallLine<'a>(
     Cow<'a, str>,
     Option<Cow<'a, str>>,
     Option<Cow<'a, str>>,
@@ -159,6 +162,7 @@ type CallLine<'a> = (
     i64,
     u64,
     usize,
+    #[serde(default, skip_serializing_if = "Option::is_none")] Option<Cow<'a, str>>,
 );
 
 impl LogHead for CallHead {
@@ -168,31 +172,39 @@ impl LogHead for CallHead {
         fn unless_same<'a>(text: &'a str, previous: Option<&str>) -> Option<Cow<'a, str>> {
             (previous != Some(text)).then_some(Cow::Borrowed(text))
         }
-        let line: CallLine<'_> = (
+        let session = unless_same(&self.session, previous.map(|previous| &*previous.session));
+        let client = self.client.as_deref().filter(|_| session.is_some()).map(Cow::Borrowed);
+        let line = CallLine(
             Cow::Borrowed(&self.id),
-            unless_same(&self.session, previous.map(|previous| &*previous.session)),
+            session,
             unless_same(self.owner.as_str(), previous.map(|previous| previous.owner.as_str())),
             unless_same(&self.tool, previous.map(|previous| &*previous.tool)),
             self.error.as_deref().map(Cow::Borrowed),
             self.started,
             self.duration,
             self.body,
+            client,
         );
         write_line(&line, lines);
     }
 
     fn read(line: &str, previous: Option<&Self>) -> Result<Self, StoreError> {
-        let (id, session, owner, tool, error, started, duration, body): CallLine<'_> = parse(line)?;
+        let CallLine(id, session, owner, tool, error, started, duration, body, client) = parse(line)?;
         let incomplete = || damaged("the first of a segment is incomplete");
         let text = |text: Option<Cow<'_, str>>, of: fn(&Self) -> &Arc<str>| {
             let same = || previous.map(|previous| Arc::clone(of(previous)));
             text.map(Arc::from).or_else(same).ok_or_else(incomplete)
+        };
+        let client = match session {
+            Some(_) => client.map(Arc::from),
+            None => previous.and_then(|previous| previous.client.clone()),
         };
         let owner = owner.map(|owner| Owner::from_stored(&owner));
         let owner = owner.or_else(|| previous.map(|previous| previous.owner.clone()));
         Ok(Self {
             id: id.into_owned(),
             session: text(session, |head| &head.session)?,
+            client,
             owner: owner.ok_or_else(incomplete)?,
             tool: text(tool, |head| &head.tool)?,
             error: error.map(Cow::into_owned),
@@ -213,17 +225,17 @@ impl LogHead for CallHead {
 
 impl CallHead {
     fn new(summary: CallSummary, body: &str) -> Self {
-        let CallSummary { id, session, owner, tool, error, started, duration } = summary;
+        let CallSummary { id, session, client, owner, tool, error, started, duration } = summary;
         let duration = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-        Self { id, session, owner, tool, error, started: millis(started), duration, body: body.len() }
+        Self { id, session, client, owner, tool, error, started: millis(started), duration, body: body.len() }
     }
 }
 
 impl From<CallHead> for CallSummary {
     fn from(head: CallHead) -> Self {
-        let CallHead { id, session, owner, tool, error, started, duration, body: _ } = head;
+        let CallHead { id, session, client, owner, tool, error, started, duration, body: _ } = head;
         let (started, duration) = (from_millis(started), Duration::from_micros(duration));
-        Self { id, session, owner, tool, error, started, duration }
+        Self { id, session, client, owner, tool, error, started, duration }
     }
 }
 
@@ -511,9 +523,18 @@ fn summarize(calls: impl Iterator<Item = CallHead>) -> Vec<SessionSummary> {
     let mut positions: HashMap<(Arc<str>, Owner), usize> = HashMap::new();
     for call in calls {
         let started = from_millis(call.started);
+        let client = call.client;
         let at = *positions.entry((call.session, call.owner)).or_insert_with_key(|(session, owner)| {
             let (id, owner) = (session.to_string(), owner.clone());
-            sessions.push(SessionSummary { id, owner, started, used: started, n_calls: 0, n_failed: 0 });
+            sessions.push(SessionSummary {
+                id,
+                client,
+                owner,
+                started,
+                used: started,
+                n_calls: 0,
+                n_failed: 0,
+            });
             sessions.len() - 1
         });
         let session = &mut sessions[at];

@@ -16,7 +16,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavio
 const APPLICATION_ID: i64 = 0x5045_4742; // "PEGB"
 /// Schema migrations: each extends the tables of the previous version, starting with version 1. Released ones
 /// never change; a change is a new migration.
-const MIGRATIONS: [&str; 7] = [
+const MIGRATIONS: [&str; 8] = [
     include_str!("schema.sql"),
     include_str!("catalogue.sql"),
     include_str!("history.sql"),
@@ -24,9 +24,10 @@ const MIGRATIONS: [&str; 7] = [
     include_str!("call_heads.sql"),
     include_str!("owners.sql"),
     include_str!("credentials.sql"),
+    include_str!("clients.sql"),
 ];
 /// The current schema version.
-const SCHEMA_VERSION: i64 = 7;
+const SCHEMA_VERSION: i64 = 8;
 /// Time to wait for the lock of another process.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause between attempts to take a lock.

@@ -610,10 +610,10 @@ async fn a_file_that_cannot_be_used_is_left_alone_and_replaced_by_memory() {
 fn a_file_of_a_newer_version_or_of_another_program_is_refused() {
     let (_directory, path) = temp_database_path();
     drop(Database::open(&path).unwrap());
-    Connection::open(&path).unwrap().pragma_update(None, "user_version", 8).unwrap();
+    Connection::open(&path).unwrap().pragma_update(None, "user_version", 9).unwrap();
     assert_eq!(
         reason(&path),
-        "written by a newer version of Pegboard (schema version 8, this one supports 7); use that version, or \
+        "written by a newer version of Pegboard (schema version 9, this one supports 8); use that version, or \
          another file"
     );
 

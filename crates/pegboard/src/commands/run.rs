@@ -20,6 +20,7 @@ use pegboard::wiring::{App, AppOptions, agents};
 use serde_json::{Map, Value, json};
 
 use super::serve::{shutdown_signal, supervisor};
+use crate::api_client::CLIENT_NAME;
 use crate::cli::arguments::read_text;
 use crate::cli::spinner::Spinner;
 use crate::cli::{CliError, ExitReason, Globals, OutputFormat, print};
@@ -183,6 +184,7 @@ async fn ask(
     arguments: Value,
 ) -> Result<ExitCode, CliError> {
     let caller = app.runtime.caller(CallerOptions::default());
+    caller.name_client(CLIENT_NAME);
     let verbosity = if globals.quiet { ProgressVerbosity::Quiet } else { ProgressVerbosity::Normal };
     let spinner = Spinner::new(globals, chosen.agent.name.as_str());
     let mut progress = ProgressPrinter::new(&app.runtime, verbosity, &spinner);

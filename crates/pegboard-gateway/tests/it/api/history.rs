@@ -6,6 +6,8 @@ use pegboard_core::call::{Call, Invoker};
 use pegboard_gateway::api::{Api, ApiScope, GatewayInfo};
 use pegboard_runtime::{CallerOptions, SessionMode};
 use pegboard_stores::sqlite::Database;
+use reqwest::Method;
+use reqwest::header::{CONTENT_TYPE, USER_AGENT};
 use serde_json::{Value, json};
 
 use super::api_server::{ApiServer, Stores, api, api_for, builder};
@@ -162,7 +164,13 @@ async fn history_survives_a_restart_and_needs_no_runtime() {
         let stores = Stores::in_database(&Database::open(&path).unwrap());
         let runtime = stores.apply_to_builder(builder(&std::sync::Arc::default())).start().await.unwrap();
         let server = ApiServer::start(&stores.apply_to_api(api_for(&runtime)), ApiScope::All).await;
-        let trace = call(&server, json!({"tool": "notes__list"})).await;
+        let body = json!({"tool": "notes__list"}).to_string();
+        let request =
+            server.request(Method::POST, "/calls").header(CONTENT_TYPE, "application/json").body(body);
+        let answer = request.header(USER_AGENT, "curl/8.5.0").send().await.unwrap().text().await.unwrap();
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        let trace = answer["traceId"].as_str().unwrap().to_owned();
+        assert_eq!(server.get("/sessions").await.1["sessions"][0]["client"], "curl");
         runtime.shut_down(Duration::from_secs(5)).await;
         trace
     };
@@ -173,10 +181,9 @@ async fn history_survives_a_restart_and_needs_no_runtime() {
     let (_, found) = server.get(&format!("/traces/{}", &trace[..6])).await;
     assert_eq!(found["trace"]["op"]["name"], "notes__list");
     let (_, sessions) = server.get("/sessions").await;
-    assert_eq!(
-        (&sessions["sessions"][0]["calls"], &sessions["sessions"][0]["live"]),
-        (&json!(1), &json!(false))
-    );
+    let session = &sessions["sessions"][0];
+    assert_eq!((&session["calls"], &session["live"]), (&json!(1), &json!(false)));
+    assert_eq!(session["client"], "curl");
     assert_eq!(server.get("/outputs").await, (200, json!({"outputs": []})));
     assert_eq!(server.get("/events").await.0, 503);
 }

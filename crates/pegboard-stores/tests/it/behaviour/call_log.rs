@@ -42,6 +42,7 @@ fn call(id: &str, owner: &str, started: u64) -> FinishedCall {
         summary: CallSummary {
             id: id.to_owned(),
             session: format!("s-{owner}").into(),
+            client: (owner != "bob").then(|| format!("client of {owner}").into()),
             owner: Owner::from_stored(owner),
             tool: "notes__add".into(),
             error: None,
@@ -188,6 +189,7 @@ async fn sessions_are_counted_from_their_calls(engine: Engine) {
     add(&log, calls, 0).await.unwrap();
     let session = |owner: &str, started, used, n_calls, n_failed| SessionSummary {
         id: format!("s-{owner}"),
+        client: (owner != "bob").then(|| format!("client of {owner}").into()),
         owner: Owner::from_stored(owner),
         started: at(started),
         used: at(used),

@@ -1,0 +1,1 @@
+-- Version 8: the head of a call may have a ninth element, the client of its session. No table changes.
