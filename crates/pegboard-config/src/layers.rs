@@ -224,17 +224,24 @@ impl Layers {
     /// named, unless it is one of them.
     pub fn files_of_settings(&self) -> Vec<&Path> {
         let user = self.sources.iter().filter_map(|layer| layer.file(SourcePriority::User));
-        let is_whole = |path: &Path| {
-            let named: Vec<_> =
-                self.sources.iter().filter(|layer| layer.priority == SourcePriority::Named).collect();
-            let same = |named: &Path| named == path || named.canonicalize().ok() == path.canonicalize().ok();
-            named.is_empty() || named.iter().any(|layer| layer.file(SourcePriority::Named).is_some_and(same))
-        };
-        user.filter(|path| !is_whole(path)).collect()
+        let is_alone = self.sources.iter().all(|layer| layer.priority != SourcePriority::Named);
+        user.filter(|path| !is_alone && !self.is_named(path)).collect()
     }
 
+    /// Returns `true` if a file is one of those that are named.
+    fn is_named(&self, path: &Path) -> bool {
+        let same = |named: &Path| {
+            named == path
+                || named.canonicalize().is_ok_and(|named| path.canonicalize().is_ok_and(|path| named == path))
+        };
+        self.sources.iter().any(|layer| layer.file(SourcePriority::Named).is_some_and(same))
+    }
+
+    /// Layers, the lowest first. A file of the user that is named, too, is read once.
     fn ordered(&self) -> Vec<&SourceLayer> {
-        let mut ordered: Vec<&SourceLayer> = self.sources.iter().collect();
+        let is_again =
+            |layer: &&SourceLayer| layer.file(SourcePriority::User).is_some_and(|path| self.is_named(path));
+        let mut ordered: Vec<&SourceLayer> = self.sources.iter().filter(|layer| !is_again(layer)).collect();
         ordered.sort_by_key(|layer| layer.priority);
         ordered
     }

@@ -158,6 +158,21 @@ mcpServers:
 }
 
 #[test]
+fn the_users_file_is_read_once_if_it_is_named() {
+    let folder = folder(&[("user.yaml", "pegboard: 1\ntoolTimeout: 1m\nmcpServers: {mine: {command: m}}")]);
+    let path = folder.path().join("user.yaml");
+    let layers = Layers::new(folder.path()).user(&path).file(&path);
+    assert_eq!(layers.files(), [&path]);
+    assert_eq!(layers.files_of_settings(), <[&std::path::Path; 0]>::default());
+    assert_snapshot!(summarize_result(folder.path(), load_layers(&layers, &environment)), @r#"
+    user.yaml Yaml Native
+    toolTimeout="1m"
+    default:
+      mine: m [] []
+    "#);
+}
+
+#[test]
 fn named_files_replace_the_tools_but_not_the_settings_of_the_user() {
     let folder = folder(&[
         (
