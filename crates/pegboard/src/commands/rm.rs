@@ -3,7 +3,9 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use serde_json::{Map, json};
+use pegboard::config::ConfigFile;
+use pegboard::config::edit::EditPath;
+use serde_json::{Map, Value, json};
 
 use super::config_file::{EditTarget, config_entries, find_entry};
 use crate::cli::{CliError, Globals};
@@ -33,6 +35,9 @@ impl RmArgs {
                 .hint(hint));
             }
             file.document.remove(&part.path)?;
+            if let Some(toolbox) = &part.toolbox {
+                remove_empty_toolbox(&mut file, toolbox)?;
+            }
             removed.push(part);
         }
         let edited = target.finish(globals, &file)?;
@@ -46,4 +51,23 @@ impl RmArgs {
         edited.report(globals, &[], document, &text);
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Removes a toolbox that has nothing left: an import writes one for each server, and a model would be offered it. One with
+/// a setting of its own or with a profile stays.
+fn remove_empty_toolbox(file: &mut ConfigFile<'_>, toolbox: &str) -> Result<(), CliError> {
+    let root = file.document.value();
+    let is_empty = |section: &Value| match section {
+        Value::Object(entries) => entries.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    };
+    let sections = root["toolboxes"][toolbox].as_object();
+    let profiles = root["profiles"].as_object().into_iter().flat_map(Map::values);
+    let mut named = profiles.filter_map(|profile| profile["toolboxes"].as_array()).flatten();
+    if sections.is_some_and(|sections| sections.values().all(is_empty)) && !named.any(|name| name == toolbox)
+    {
+        file.document.remove(&EditPath::from_keys(["toolboxes", toolbox]))?;
+    }
+    Ok(())
 }

@@ -299,6 +299,26 @@ toolboxes:
 ";
 
 #[test]
+fn a_toolbox_goes_with_its_last_entry_unless_something_else_names_it_or_is_in_it() {
+    let text = "pegboard: 1
+profiles: {p: {toolboxes: [named]}}
+toolboxes:
+  plain: {mcpServers: {a: {command: a}}}
+  told: {description: Mine, mcpServers: {b: {command: b}}}
+  named: {mcpServers: {c: {command: c}}}
+";
+    let stage = Stage::with("pegboard.yaml", text);
+    assert_snapshot!(stage.run("rm a b c"), @"Removed server a, server b, server c: pegboard.yaml");
+    assert_snapshot!(stage.read("pegboard.yaml"), @"
+    pegboard: 1
+    profiles: {p: {toolboxes: [named]}}
+    toolboxes:
+      told: {description: Mine, mcpServers: {}}
+      named: {mcpServers: {}}
+    ");
+}
+
+#[test]
 fn removing_an_entry_removes_its_comments() {
     let stage = Stage::with("pegboard.yaml", MIXED);
     assert_snapshot!(stage.run("rm github"), @"
@@ -320,8 +340,6 @@ fn removing_an_entry_removes_its_comments() {
     assert_snapshot!(stage.read("pegboard.yaml"), @"
     # Mine
     toolboxes:
-      dev:
-        mcpServers: {}
       ops:
         mcpServers:
           github: {url: https://example.com/ops, disabled: false}
