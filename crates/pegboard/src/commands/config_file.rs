@@ -15,7 +15,8 @@ use crate::trust::TrustGate;
 
 mod entries;
 
-pub(crate) use entries::{ConfigEntry, config_entries, find_entry};
+use entries::find_entry;
+pub(crate) use entries::{ConfigEntry, config_entries};
 
 /// Selects the file to edit.
 #[derive(Args, Clone, Copy, Debug)]
@@ -55,6 +56,28 @@ impl EditTarget {
             })
         };
         if self.is_project(globals) && !has_all(self) && has_all(users) { users } else { self }
+    }
+
+    /// Finds an entry of the file. An unknown name gets suggestions from the user's file, too.
+    pub(crate) fn find_entry<'a>(
+        self,
+        globals: &Globals,
+        file: &ConfigFile<'_>,
+        name: &'a str,
+    ) -> Result<(ConfigEntry, Option<&'a str>), CliError> {
+        let mut entries = config_entries(file.document.value());
+        let found = find_entry(&entries, name);
+        let users = Self { user: true, ..self };
+        match (&found, users.open(globals)) {
+            (Err(failure), Ok(users)) if failure.is_not_found() && self.is_project(globals) => {
+                entries.extend(config_entries(users.document.value()));
+            }
+            (Ok(_) | Err(_), _) => return found,
+        }
+        match find_entry(&entries, name) {
+            Err(of_both) if of_both.is_not_found() => Err(of_both),
+            Ok(_) | Err(_) => found,
+        }
     }
 
     /// Checks an edit, and writes and trusts it unless this is a dry run.

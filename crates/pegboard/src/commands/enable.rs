@@ -9,7 +9,7 @@ use pegboard::runtime::filter::ToolFilter;
 use pegboard::telemetry::write_stderr;
 use serde_json::{Map, Value, json};
 
-use super::config_file::{ConfigEntry, EditTarget, EditedFile, config_entries, display_path, find_entry};
+use super::config_file::{ConfigEntry, EditTarget, EditedFile, config_entries, display_path};
 use crate::cli::{CliError, Globals};
 use crate::trust::{TrustGate, action_lines};
 
@@ -35,7 +35,7 @@ impl EnableArgs {
         self.target = self.target.of_entries(globals, &self.names);
         let mut file = self.target.open(globals)?;
         for name in &self.names {
-            let (part, tool) = find_entry(&config_entries(file.document.value()), name)?;
+            let (part, tool) = self.target.find_entry(globals, &file, name)?;
             match tool {
                 None => switch(&mut file, &part, state)?,
                 Some(tool) if part.section == EntrySection::Servers => {

@@ -7,7 +7,7 @@ use pegboard::config::ConfigFile;
 use pegboard::config::edit::EditPath;
 use serde_json::{Map, Value, json};
 
-use super::config_file::{EditTarget, config_entries, find_entry};
+use super::config_file::EditTarget;
 use crate::cli::{CliError, Globals};
 
 /// Arguments of `pegboard rm`.
@@ -26,7 +26,7 @@ impl RmArgs {
         let mut file = target.open(globals)?;
         let mut removed = Vec::new();
         for name in &self.names {
-            let (part, rest) = find_entry(&config_entries(file.document.value()), name)?;
+            let (part, rest) = target.find_entry(globals, &file, name)?;
             if let Some(tool) = rest {
                 let hint = format!("disable it: pegboard disable {name}");
                 return Err(CliError::usage(format!(
