@@ -168,9 +168,8 @@ impl<'e> ConfigFile<'e> {
         }
     }
 
-    /// Checks that the edited file is valid. Returns the entries that cannot be used until a variable is set,
-    /// each with the reason.
-    pub fn check(&self) -> Result<Vec<(String, String)>, ConfigFileError> {
+    /// Checks that the edited file is valid. Returns the entries that cannot be used until a variable is set.
+    pub fn check(&self) -> Result<Vec<(String, UnusableEntry)>, ConfigFileError> {
         let invalid = |error| ConfigFileError::InvalidAfter { path: self.path.clone(), error };
         let configuration =
             load_text(&self.path, &self.document.text(), self.environment).map_err(invalid)?;
@@ -186,7 +185,7 @@ impl<'e> ConfigFile<'e> {
         if !problems.is_empty() {
             return Err(invalid(ConfigurationError::Invalid { problems }));
         }
-        Ok(obstacles.into_iter().map(|(name, entry)| (name, entry.reason())).collect())
+        Ok(obstacles.into_iter().map(|(name, entry)| (name, entry.clone())).collect())
     }
 
     /// Returns the change that the edit makes.

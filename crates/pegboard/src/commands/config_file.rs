@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use pegboard::config::edit::FileChange;
 use pegboard::config::trust::FileAction;
-use pegboard::config::{self, ConfigFile, ConfigurationError};
+use pegboard::config::{self, ConfigFile, ConfigurationError, UnusableEntry};
 use pegboard::telemetry::write_stderr;
 use serde_json::{Map, Value, json};
 
@@ -34,8 +34,8 @@ pub(crate) struct EditedFile {
     pub(crate) change: FileChange,
     /// Diff, in a dry run.
     pub(crate) diff: Option<String>,
-    /// Entries that cannot be used yet, each with the reason.
-    obstacles: Vec<(String, String)>,
+    /// Entries that cannot be used yet.
+    obstacles: Vec<(String, UnusableEntry)>,
 }
 
 impl EditTarget {
@@ -141,10 +141,10 @@ impl EditedFile {
         if let Some(diff) = &self.diff {
             document.insert("diff".to_owned(), json!(diff));
         }
-        let of_these = |(name, _): &&(String, String)| names.contains(&name.as_str());
-        let obstacles: Vec<&(String, String)> = self.obstacles.iter().filter(of_these).collect();
+        let of_these = |(name, _): &&(String, UnusableEntry)| names.contains(&name.as_str());
+        let obstacles: Vec<&(String, UnusableEntry)> = self.obstacles.iter().filter(of_these).collect();
         if !obstacles.is_empty() {
-            let needs = obstacles.iter().map(|(name, reason)| (name.clone(), json!(reason))).collect();
+            let needs = obstacles.iter().map(|(name, entry)| (name.clone(), json!(entry.reason()))).collect();
             document.insert("obstacles".to_owned(), Value::Object(needs));
         }
         let is_text = globals.format_or(OutputFormat::Text) == OutputFormat::Text;
@@ -154,8 +154,12 @@ impl EditedFile {
             None => text.to_owned(),
         });
         if is_text && !globals.quiet {
-            for (name, reason) in obstacles {
-                write_stderr(&format!("{name} is not usable yet: {reason}"));
+            for (name, entry) in obstacles {
+                write_stderr(&format!(
+                    "{name} is not usable yet: {}\n  help: {}",
+                    entry.reason(),
+                    entry.fix()
+                ));
             }
         }
     }

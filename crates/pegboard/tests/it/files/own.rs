@@ -26,6 +26,7 @@ fn servers_are_added_with_every_supported_syntax() {
     assert_snapshot!(stage.run("add late -e LATE_TOKEN -- late-server"), @"
     Added server late: pegboard.yaml
     (stderr) late is not usable yet: needs: LATE_TOKEN
+      help: export LATE_TOKEN=…
     ");
     assert_snapshot!(stage.read("pegboard.yaml"), @"
     mcpServers:
