@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use axum::body::{Body, Bytes};
 use axum::http::{Method, Request, Response, header};
 use http_body_util::{BodyExt, Limited};
+use pegboard::config::Severity;
 use pegboard::error::ErrorKind;
 use pegboard::json::RawJson;
 use pegboard::telemetry::Telemetry;
@@ -29,9 +30,9 @@ mod views;
 
 /// Maximum size of a response that is read as a whole.
 const MAX_BYTES: usize = 1024 * 1024 * 1024;
-/// Characters that need no escape in a URL.
 /// Name of the command line among the clients of a gateway.
 pub(crate) const CLIENT_NAME: &str = "pegboard-cli";
+/// Characters that need no escape in a URL.
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// Client of the gateway's HTTP API.
@@ -52,6 +53,8 @@ enum ApiBackend {
 pub(crate) enum GatewayNeed {
     /// Needs tools: starts a gateway if none is running.
     Tools,
+    /// Same for the tools that are named: what other entries need is not reported.
+    NamedTools,
     /// Needs stored records: starts no servers.
     Records,
     /// Needs a running gateway.
@@ -75,7 +78,12 @@ impl ApiClient {
         match (Self::running(globals).await, need) {
             (Ok(api), _) => Ok(api),
             (Err(_), GatewayNeed::Tools) => {
-                InProcessGateway::with_tools(globals, telemetry).await.map(Self::in_process)
+                let gateway = InProcessGateway::with_tools(globals, telemetry, Severity::Warning).await;
+                gateway.map(Self::in_process)
+            }
+            (Err(_), GatewayNeed::NamedTools) => {
+                let gateway = InProcessGateway::with_tools(globals, telemetry, Severity::Error).await;
+                gateway.map(Self::in_process)
             }
             (Err(_), GatewayNeed::Records) => {
                 InProcessGateway::with_records(globals, telemetry).await.map(Self::in_process)
@@ -227,6 +235,7 @@ impl ApiClient {
             .header(header::HOST, "localhost")
             .header(header::ACCEPT, form)
             .header(header::CONTENT_TYPE, "application/json")
+            .header(header::USER_AGENT, CLIENT_NAME)
             .body(body.map(|body| Body::from(body.clone().into_bytes())).unwrap_or_default())
             .map_err(|error| CliError::new(ExitReason::Bug, "internal_error", error.to_string()))?;
         let answer = match &self.backend {
@@ -235,7 +244,6 @@ impl ApiClient {
             ApiBackend::InProcess(gateway) => match gateway.routes().oneshot(request).await {
                 Ok(answer) => answer,
                 Err(never) => match never {},
-            .header(header::USER_AGENT, CLIENT_NAME)
             },
         };
         if answer.status().is_success() {

@@ -13,7 +13,7 @@ use pegboard::config::clients::Platform;
 use pegboard::config::inventory::{Inventory, inventory_layers};
 use pegboard::config::trust::{FileAction, FileOrigin, FileOwner};
 use pegboard::config::{
-    self, Configuration, ConfigurationError, Layers, SecretSource, SourceSpec, SpecContext,
+    self, ConfigProblem, Configuration, ConfigurationError, Layers, SecretSource, SourceSpec, SpecContext,
 };
 #[cfg(unix)]
 use pegboard_core::fingerprint::sha256_hex;
@@ -415,9 +415,9 @@ fn parse_source(source: &Path, folder: &Path) -> Result<SourceSpec, Configuratio
     }
 }
 
-/// Prints the problems of a configuration.
-pub(crate) fn print_problems(configuration: &Configuration) {
-    for problem in &configuration.problems {
+/// Prints problems of a configuration.
+pub(crate) fn print_problems<'p>(problems: impl IntoIterator<Item = &'p ConfigProblem>) {
+    for problem in problems {
         print::error_line(&colored(&fit_quotes(&problem.to_string(), print::error_width())));
     }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use axum::Router;
-use pegboard::config::Configuration;
+use pegboard::config::{ConfigProblem, Configuration, Severity};
 use pegboard::gateway::api::{self, ApiScope, GatewayInfo};
 use pegboard::providers::mcp::PoolOptions;
 use pegboard::telemetry::Telemetry;
@@ -26,11 +26,19 @@ pub(super) struct InProcessGateway {
 }
 
 impl InProcessGateway {
-    /// Starts a gateway with all configured tools. Servers start on demand.
-    pub(super) async fn with_tools(globals: &Globals, telemetry: &Telemetry) -> Result<Self, CliError> {
+    /// Starts a gateway with all configured tools. Servers start on demand. Prints the problems of the configuration
+    /// that are at least this severe.
+    pub(super) async fn with_tools(
+        globals: &Globals,
+        telemetry: &Telemetry,
+        printed: Severity,
+    ) -> Result<Self, CliError> {
         let selection = ConfigSelection::from_globals(globals)?;
         let configuration = selection.require_trusted().await?;
-        paths::print_problems(configuration.get());
+        let problems = &configuration.get().problems;
+        let is_printed =
+            |problem: &&ConfigProblem| printed == Severity::Warning || problem.severity == printed;
+        paths::print_problems(problems.iter().filter(is_printed));
         let state = paths::state_dir(globals.state.as_deref());
         Self::start(state, telemetry, configuration, selection.files().all).await
     }

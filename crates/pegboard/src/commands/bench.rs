@@ -81,7 +81,7 @@ impl BenchArgs {
         let words = RawArguments::read(&self.arguments)?;
         let selection = ConfigSelection::from_globals(globals)?;
         let configuration = selection.require_trusted().await?;
-        paths::print_problems(configuration.get());
+        paths::print_problems(&configuration.get().problems);
         let servers = mcp_servers(configuration.get());
         let state = TemporaryState::create()?;
         let api = ApiClient::start(Some(state.path().to_owned()), telemetry, configuration).await?;

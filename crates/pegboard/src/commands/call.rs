@@ -135,24 +135,36 @@ pub(super) async fn describe(api: &ApiClient, name: &str) -> Result<ToolView, Cl
                 || failure.is_kind(ErrorKind::UnknownServer)
                 || failure.is_kind(ErrorKind::ServerUnavailable) =>
         {
-            Err(disabled(api, name).await.unwrap_or(failure))
+            Err(explained(api, name, failure).await)
         }
         Err(failure) => Err(failure),
     }
 }
 
-/// Error for the tool of a server that the configuration disables.
-async fn disabled(api: &ApiClient, tool: &str) -> Option<CliError> {
+/// Adds what to do about the server of a tool: it may be disabled, or have failed.
+async fn explained(api: &ApiClient, tool: &str, failure: CliError) -> CliError {
+    let Some(server) = server_of(api, tool).await else { return failure };
+    if server.is_disabled() {
+        let message = format!("{} is disabled", server.address());
+        return CliError::from_kind(ErrorKind::ServerUnavailable, message)
+            .hint(format!("enable it with pegboard enable {}", server.server));
+    }
+    match server.hint {
+        Some(hint) if failure.is_kind(ErrorKind::ServerUnavailable) => failure.hint_or(&hint),
+        Some(_) | None => failure,
+    }
+}
+
+/// Returns the server that the name of a tool begins with.
+async fn server_of(api: &ApiClient, tool: &str) -> Option<ServerView> {
     let servers: Vec<ServerView> = view(&api.get(&ApiPath::new(&["servers"])).await.ok()?, "servers").ok()?;
-    let is_of = |server: &&ServerView| {
-        let address = tool.strip_prefix(&format!("{}/", server.toolbox)).unwrap_or(tool);
-        let rest = address.strip_prefix(&server.server);
-        server.is_disabled() && rest.is_some_and(|rest| rest.starts_with('/') || rest.starts_with("__"))
+    let is_of = |server: &ServerView| {
+        let in_toolbox = tool.strip_prefix(&format!("{}/", server.toolbox));
+        let mut rests =
+            in_toolbox.into_iter().chain([tool]).filter_map(|name| name.strip_prefix(&server.server));
+        rests.any(|rest| rest.starts_with('/') || rest.starts_with('_'))
     };
-    let server = servers.iter().find(is_of)?;
-    let failure =
-        CliError::from_kind(ErrorKind::ServerUnavailable, format!("{} is disabled", server.address()));
-    Some(failure.hint(format!("enable it with pegboard enable {}", server.server)))
+    servers.into_iter().filter(is_of).max_by_key(|server| server.server.len())
 }
 
 /// Adds a general hint to an unknown tool without suggestions.

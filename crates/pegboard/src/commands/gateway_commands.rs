@@ -59,10 +59,10 @@ impl GatewayCommand {
         let patient = GatewayRunner { grace: GRACE, ..runner };
         match self {
             Self::Batch(batch) => {
-                runner.run(GatewayNeed::Tools, async |api| batch.run(globals, api).await).await
+                runner.run(GatewayNeed::NamedTools, async |api| batch.run(globals, api).await).await
             }
             Self::Chain(chain) => {
-                runner.run(GatewayNeed::Tools, async |api| chain.run(globals, api).await).await
+                runner.run(GatewayNeed::NamedTools, async |api| chain.run(globals, api).await).await
             }
             Self::Logs(logs) => {
                 logs::LogsArgs::check(globals)?;
@@ -89,7 +89,7 @@ impl GatewayCommand {
                 runner.run(GatewayNeed::Records, async |api| trace.run(globals, api).await).await
             }
             Self::Call(call) => {
-                patient.run(GatewayNeed::Tools, async |api| call.run(globals, api).await).await
+                patient.run(GatewayNeed::NamedTools, async |api| call.run(globals, api).await).await
             }
             Self::Ls(mut ls) => match ls.take_source() {
                 Some(source) => {
@@ -129,7 +129,7 @@ impl GatewayRunner<'_> {
                 or_interrupted(schema::print_meta_tools(self.globals, self.telemetry)).await
             }
             SchemaCommand::Tool(tool) => {
-                self.run(GatewayNeed::Tools, async |api| tool.run(self.globals, api).await).await
+                self.run(GatewayNeed::NamedTools, async |api| tool.run(self.globals, api).await).await
             }
         }
     }

@@ -131,7 +131,7 @@ impl PassThrough<'_> {
                 UntrustedFiles::Ask => self
                     .selection
                     .inspect_trusted()
-                    .map(|configuration| paths::print_problems(&configuration)),
+                    .map(|configuration| paths::print_problems(&configuration.problems)),
                 UntrustedFiles::Reject => control::check_start(self.selection),
             };
             admitted.map_err(ConnectError::Failed)?;

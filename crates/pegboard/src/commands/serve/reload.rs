@@ -137,7 +137,7 @@ impl ConfigWatcher {
 
     /// Sets the configuration that was started, and reports its problems. Also watches the files that it refers to.
     pub(crate) fn started(&mut self, configuration: &TrustedConfiguration) {
-        paths::print_problems(configuration.get());
+        paths::print_problems(&configuration.get().problems);
         self.approved = ApprovedConfiguration::new(configuration.get());
         self.watch_references(configuration.get());
     }
@@ -200,7 +200,7 @@ impl ConfigWatcher {
         let selection = self.selection.clone();
         let inspected = tokio::task::spawn_blocking(move || selection.reload()).await;
         let mut configuration = inspected.map_err(|error| CliError::system(error.to_string()))??;
-        paths::print_problems(&configuration);
+        paths::print_problems(&configuration.problems);
         self.watch_references(&configuration);
         let changes = self.review(&configuration);
         let (agreed, held) = consent.split(changes);
