@@ -65,6 +65,10 @@ impl From<ErrorKind> for ExitReason {
     }
 }
 
+/// Hint for a user without a configuration.
+pub(crate) const FIRST_CONFIGURATION: &str =
+    "create one with pegboard init, or import the servers of your clients with pegboard import";
+
 /// A command failed.
 #[derive(Debug)]
 pub(crate) struct CliError(Box<CliErrorDetails>);
@@ -329,6 +333,9 @@ impl From<ConfigurationError> for CliError {
             error @ (ConfigurationError::UnknownSource { .. }
             | ConfigurationError::NoClientFile { .. }
             | ConfigurationError::NotFound { .. }) => Self::not_found("not_found", error.to_string()),
+            error @ ConfigurationError::NoConfiguration { .. } => {
+                Self::configuration(error.to_string()).hint(FIRST_CONFIGURATION)
+            }
             other => Self::configuration(other.to_string()),
         }
     }

@@ -18,6 +18,7 @@ use pegboard::telemetry::Telemetry;
 use super::serve::DEFAULT_ADDRESS;
 use super::server_starts::start_servers;
 use crate::api_client::{ApiClient, ApiPath, ServerView};
+use crate::cli::error::FIRST_CONFIGURATION;
 use crate::cli::format::{one_line, plural};
 use crate::cli::{CliError, Globals, OutputFormat, print};
 use crate::paths::{self, ConfigSelection};
@@ -78,8 +79,7 @@ impl DoctorArgs {
                     add_problem(problem, findings);
                 }
                 if problems.is_empty() {
-                    let remedy = "create one with pegboard init, or import your servers with pegboard import";
-                    findings.problem(CheckArea::Config, error.to_string(), remedy);
+                    findings.problem(CheckArea::Config, error.to_string(), FIRST_CONFIGURATION);
                 }
                 return Ok(None);
             }

@@ -139,7 +139,7 @@ fn without_a_configuration_doctor_suggests_init() {
     let home = home();
     insta::assert_snapshot!(told(&home, command(&home, &["doctor"])), @r#"
     Config     ✗ no configuration found in ~/work. Create a pegboard.yaml: {"mcpServers": {"files": {"command": "my-server"}}}
-                 help: create one with pegboard init, or import your servers with pegboard import
+                 help: create one with pegboard init, or import the servers of your clients with pegboard import
     State      ✓ ~/.local/state/pegboard is writable
     1 problem, 0 warnings
     exit 3
