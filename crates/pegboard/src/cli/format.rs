@@ -230,6 +230,14 @@ pub(crate) fn fit(text: &str, terminal_width: Option<usize>) -> String {
     fitted.collect::<Vec<_>>().join("\n")
 }
 
+/// Wraps a line that does not fit the terminal; later lines begin with `n_spaces` spaces.
+pub(crate) fn hanging(line: &str, n_spaces: usize) -> String {
+    match print::width() {
+        Some(most) if visible_width(line) > most => wrapped(line, most, &" ".repeat(n_spaces)),
+        Some(_) | None => line.to_owned(),
+    }
+}
+
 /// Returns `true` for a line of a file, or the carets below it.
 fn is_quoted(line: &str) -> bool {
     let number = line.split_once(" | ").map(|(number, _)| number.trim());

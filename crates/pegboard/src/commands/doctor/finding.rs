@@ -5,10 +5,12 @@ use std::fmt::Write;
 use serde::Serialize;
 
 use crate::cli::ExitReason;
-use crate::cli::format::{GREEN, PLAIN, RED, YELLOW};
+use crate::cli::format::{GREEN, PLAIN, RED, YELLOW, hanging};
 
 /// Width of the area column.
 const AREA_WIDTH: usize = 10;
+/// Column at which a message goes on in the next line.
+const MESSAGE_INDENT: usize = AREA_WIDTH + 5;
 
 /// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -135,9 +137,11 @@ impl DoctorFindings {
                 FindingVerdict::Warning => format!("{YELLOW}!{PLAIN}"),
                 FindingVerdict::Problem => format!("{RED}✗{PLAIN}"),
             };
-            let _ = writeln!(text, "{title:<AREA_WIDTH$} {mark} {message}");
+            let line = format!("{title:<AREA_WIDTH$} {mark} {message}");
+            let _ = writeln!(text, "{}", hanging(&line, MESSAGE_INDENT));
             if let Some(remedy) = remedy {
-                let _ = writeln!(text, "{:<AREA_WIDTH$}   help: {remedy}", "");
+                let line = format!("{:<AREA_WIDTH$}   help: {remedy}", "");
+                let _ = writeln!(text, "{}", hanging(&line, MESSAGE_INDENT + 2));
             }
         }
         let plural = |n: usize, word: &str| format!("{n} {word}{}", if n == 1 { "" } else { "s" });
