@@ -17,6 +17,11 @@ check runtime 95
 check gateway 99
 check http 141
 check app 233
+check gateway,mcp 190
+# Each kind of provider compiles without the others.
+for kind in agents openapi rest; do
+    cargo check --quiet -p pegboard-providers --no-default-features --features "$kind"
+done
 # Each half of HTTP compiles without the other.
 for half in http-client http-server; do
     cargo check --quiet -p pegboard-wire --no-default-features --features "$half"

@@ -8,11 +8,19 @@
 //! - [`process`]: child processes, ended together with all their descendants;
 //! - [`rest`]: tools that send HTTP requests to web services.
 
+#[cfg(feature = "agents")]
 pub mod agent;
+#[cfg(feature = "agents")]
 mod builtin;
+#[cfg(feature = "mcp")]
 pub mod mcp;
+#[cfg(feature = "agents")]
 pub mod model;
+#[cfg(feature = "openapi")]
 pub mod openapi;
+#[cfg(feature = "mcp")]
 pub mod process;
+#[cfg(feature = "rest")]
 pub mod rest;
+#[cfg(feature = "agents")]
 mod router;

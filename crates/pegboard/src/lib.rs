@@ -48,7 +48,7 @@ pub use pegboard_core::{
 pub use pegboard_gateway as gateway;
 pub use pegboard_json as json;
 pub use pegboard_macros::tool;
-#[cfg(feature = "providers")]
+#[cfg(any(feature = "agents", feature = "mcp", feature = "openapi", feature = "rest"))]
 pub use pegboard_providers as providers;
 #[cfg(feature = "runtime")]
 pub use pegboard_runtime as runtime;
