@@ -3,7 +3,7 @@
 #![expect(clippy::unused_async, reason = "tools are async functions")]
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use pegboard::call::Call;
 use pegboard::prelude::*;
@@ -43,6 +43,48 @@ fn a_program_serves_its_functions_over_stdio() {
     assert_eq!(result["content"][0]["text"], "212.0", "{result}");
     drop(input);
     assert!(program.wait().unwrap().success());
+}
+
+/// A program that ends with the test.
+struct RunningProgram(Child);
+
+impl Drop for RunningProgram {
+    fn drop(&mut self) {
+        let _ = self.0.kill().and_then(|()| self.0.wait());
+    }
+}
+
+#[tokio::test]
+async fn a_program_serves_its_functions_over_http() {
+    let program = Command::new(example::path("serve_http")).stdout(Stdio::piped()).spawn().unwrap();
+    let mut program = RunningProgram(program);
+    let mut lines = BufReader::new(program.0.stdout.take().unwrap()).lines();
+    let url = lines.next().unwrap().unwrap();
+    let http = reqwest::Client::new();
+    let post = async |session: Option<&str>, message: Value| {
+        let mut request = http.post(&url).header("content-type", "application/json");
+        request = request.header("accept", "application/json, text/event-stream");
+        if let Some(session) = session {
+            request = request.header("mcp-session-id", session).header("mcp-protocol-version", "2025-11-25");
+        }
+        request.body(message.to_string()).send().await.unwrap()
+    };
+    let request =
+        |method: &str, params: Value| json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+    let client = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}});
+    let session = post(None, request("initialize", client)).await.headers()["mcp-session-id"].clone();
+    let session = session.to_str().ok();
+    post(session, json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
+    // The tool is registered after the start: a list may come before it.
+    for _ in 0..10_000 {
+        let list = post(session, request("tools/list", json!({}))).await.text().await.unwrap();
+        if list.contains("words__greet") {
+            break;
+        }
+    }
+    let call = request("tools/call", json!({"name": "words__greet", "arguments": {"name": "Ada"}}));
+    let answer = post(session, call).await.text().await.unwrap();
+    assert!(answer.contains("Hello, Ada!"), "{answer}");
 }
 
 #[tokio::test]
