@@ -105,6 +105,14 @@ done
 shows 'get_current_time'
 shows 'disabled'
 
+step 'call: what a server needs is said there, and nowhere else'
+check 5 call keyed/read_graph
+shows 'export PEGBOARD_INPUT_KEY='
+check 5 call tracker/search
+shows 'enable it with pegboard enable tracker'
+check 0 call time/get_current_time timezone=UTC
+lacks 'PEGBOARD_INPUT_KEY'
+
 step 'files: programs of the user run in the home directory'
 cd /
 check 0 call files/list_allowed_directories
@@ -151,6 +159,10 @@ step 'four clients at once: one gateway, one process per server'
 "$scripts/first-day-clients.py" "$pegboard" "${files[@]}" >"$log" 2>&1 || fail 'the clients do not share their servers'
 check 0 stop
 ! pgrep -f "$HOME/.npm/_npx" >"$log" || fail 'servers are left'
+
+step 'sessions: clients that have left are named'
+check 0 sessions --json
+for file in "${files[@]}"; do shows "\"client\": \"${file:0:60}"; done
 
 step 'restore: byte for byte'
 check 0 restore --all
