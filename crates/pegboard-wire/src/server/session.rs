@@ -138,6 +138,8 @@ impl Drop for SessionGuard {
 #[derive(Default)]
 struct ServerSessionState {
     client: Option<(Revision, ClientDescription)>,
+    /// The client has sent something after its handshake, so it is told of changes.
+    is_active: bool,
     log_level: Option<LogLevel>,
     /// `None` for most sessions.
     followed: Option<Box<FollowedItems>>,
@@ -173,6 +175,7 @@ impl InboundHandler for ServerSession {
     }
 
     fn notification(&self, notification: Notification, _related_request: Option<Id>) {
+        self.state().is_active = true;
         self.server.service.on_notification(&self.guard.id, notification);
     }
 }
@@ -209,7 +212,8 @@ impl ServerSession {
         connection: WeakConnection,
     ) -> BoxFuture<'static, Result<RawJson, RpcError>> {
         let (client, log_level) = {
-            let state = self.state();
+            let mut state = self.state();
+            state.is_active = true;
             (state.client.clone(), state.log_level)
         };
         let Some((revision, client)) = client else {
@@ -331,7 +335,8 @@ impl ServerSession {
     /// Returns the notification of a change, if this client wants it.
     fn notification_for(&self, change: &ServiceChange) -> Option<Notification> {
         let mut state = self.state();
-        state.client.as_ref()?;
+        // Before the handshake ends, a client accepts no notifications, and afterwards it asks for the lists.
+        state.client.as_ref().filter(|_| state.is_active)?;
         Some(match change {
             ServiceChange::Tools => Notification::new("notifications/tools/list_changed", None),
             ServiceChange::Prompts => Notification::new("notifications/prompts/list_changed", None),

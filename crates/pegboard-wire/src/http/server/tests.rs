@@ -404,6 +404,7 @@ impl McpService for Changing {
     }
 }
 
+const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{}}}"#;
 
 /// Sends a request to an endpoint.
@@ -431,6 +432,28 @@ async fn open_session(endpoint: &HttpServerEndpoint) -> String {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_client_is_told_of_changes_only_after_its_handshake() {
+    let changes = tokio::sync::broadcast::Sender::new(4);
+    let service = ServiceServer::new(Arc::new(Changing(changes.clone())));
+    let endpoint = HttpServerEndpoint::new(service, HttpServerOptions::default());
+    for (message, n_told) in [("", 0), (INITIALIZED, 1)] {
+        let session = open_session(&endpoint).await;
+        let session = [(headers::SESSION_ID, session.as_str())];
+        if !message.is_empty() {
+            send(&endpoint, Method::POST, &session, message).await;
+        }
+        changes.send(ServiceChange::Tools).unwrap();
+        let mut body = send(&endpoint, Method::GET, &session, "").await.into_body();
+        let mut told = 0;
+        while let Ok(Some(Ok(frame))) = time::timeout(Duration::from_secs(1), body.frame()).await {
+            let event = frame.into_data().unwrap();
+            told += String::from_utf8_lossy(&event).matches("tools/list_changed").count();
+        }
+        assert_eq!(told, n_told, "{message}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn every_session_is_told_of_changes_and_ends_after_its_own_idle_time() {
     const PING: &str = r#"{"jsonrpc":"2.0","id":2,"method":"ping"}"#;
     let changes = tokio::sync::broadcast::Sender::new(4);
@@ -439,7 +462,9 @@ async fn every_session_is_told_of_changes_and_ends_after_its_own_idle_time() {
     let endpoint = HttpServerEndpoint::new(service, options);
     let mut sessions = Vec::new();
     for _ in 0..3 {
-        sessions.push(open_session(&endpoint).await);
+        let session = open_session(&endpoint).await;
+        send(&endpoint, Method::POST, &[(headers::SESSION_ID, &session)], INITIALIZED).await;
+        sessions.push(session);
         time::sleep(Duration::from_mins(2)).await;
     }
     assert_eq!(changes.receiver_count(), 1, "the sessions share a subscription");
