@@ -362,6 +362,7 @@ impl LiveListing {
         }
         let mut is_changed = false;
         self.modify(|offering, status| {
+            let was_known = (status.is_fresh || offering.is_stale) && !offering.is_partial;
             status.is_fresh = true;
             status.is_split = self.0.isolation.is_split();
             is_changed = status.record(ListKind::Tools, digest, warnings, ttl);
@@ -382,9 +383,10 @@ impl LiveListing {
                 }
             }
             if status.unread.0 != live.generation() {
+                // Until they are read again, the last known lists count: names must not change with every restart.
                 let others = [ListKind::Prompts, ListKind::Resources, ListKind::Templates];
-                let unread = others.into_iter().filter(|list| list.is_offered_by(client)).collect();
-                status.unread = (live.generation(), unread);
+                let is_unread = |list: &ListKind| !was_known && list.is_offered_by(client);
+                status.unread = (live.generation(), others.into_iter().filter(is_unread).collect());
             }
             offering.is_partial = !status.unread.1.is_empty();
             offering.features = features(client);

@@ -105,6 +105,25 @@ async fn the_cached_listing_is_available_at_once_and_replaced_after_the_start() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn known_lists_stay_known_while_they_are_read_again() {
+    for era in ERAS {
+        let scripted = prompt_server();
+        let store = filled_store(&scripted).await;
+        scripted.respond_to("prompts/list", ScriptedReply::Hang);
+        for (known, expected) in [(None, (true, 0)), (Some(store), (false, 1))] {
+            let server = scripted.provider(era);
+            if let Some(store) = known {
+                server.cache_listing(store, SystemTime::UNIX_EPOCH).await;
+            }
+            server.open().await.unwrap();
+            settle().await;
+            let offering = server.offering().borrow().clone();
+            assert_eq!((offering.is_partial, offering.prompts.len()), expected);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn calling_a_stale_tool_starts_the_server() {
     for era in ERAS {
         let scripted = prompt_server();
