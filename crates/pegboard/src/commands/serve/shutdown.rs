@@ -1,16 +1,20 @@
 //! Signals of the system that end a process in order.
 
-/// Shutdown signals of the process. With the first one in the process they lose their default action, so what must not
-/// miss one keeps these: signals that arrive while nothing waits are kept as well.
-#[cfg(unix)]
+use std::future;
+
+/// Shutdown signals of the process.
+///
+/// With the first listener in the process they lose their default action, so what must not miss one keeps its listener:
+/// a signal that arrives while nothing waits is kept, too.
 pub(crate) struct ShutdownSignals {
-    /// `None` if the system refuses: the signal then terminates the process.
+    /// `None` for those that the system refuses: they terminate the process.
+    #[cfg(unix)]
     signals: [Option<tokio::signal::unix::Signal>; 3],
 }
 
-#[cfg(unix)]
 impl ShutdownSignals {
     /// Listens for signals from now on.
+    #[cfg(unix)]
     pub(crate) fn listen() -> Self {
         use std::io::{IsTerminal as _, stdin};
         use tokio::signal::unix::{SignalKind, signal};
@@ -22,34 +26,29 @@ impl ShutdownSignals {
     }
 
     /// Waits for the next signal. None is lost if the future is dropped.
+    #[cfg(unix)]
     pub(crate) async fn next(&mut self) {
-        std::future::poll_fn(|context| {
+        use std::task::Poll;
+
+        future::poll_fn(|context| {
             let mut signals = self.signals.iter_mut().flatten();
-            if signals.any(|signal| signal.poll_recv(context).is_ready()) {
-                std::task::Poll::Ready(())
-            } else {
-                std::task::Poll::Pending
-            }
+            let is_ready = signals.any(|signal| signal.poll_recv(context).is_ready());
+            if is_ready { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
     }
-}
 
-/// Shutdown signals of the process.
-#[cfg(not(unix))]
-pub(crate) struct ShutdownSignals;
-
-#[cfg(not(unix))]
-impl ShutdownSignals {
-    /// Listens for signals from now on.
+    /// Listens for signals while it waits for one.
+    #[cfg(not(unix))]
     pub(crate) fn listen() -> Self {
-        Self
+        Self {}
     }
 
     /// Waits for the next signal.
+    #[cfg(not(unix))]
     pub(crate) async fn next(&mut self) {
         if tokio::signal::ctrl_c().await.is_err() {
-            std::future::pending::<()>().await;
+            future::pending::<()>().await;
         }
     }
 }
