@@ -32,7 +32,7 @@ pub(crate) struct ClientRequest {
     pub(crate) profile: Arc<ActiveProfile>,
     pub(crate) caller: Caller,
     pub(crate) era: Era,
-    pub(crate) client: ClientDescription,
+    pub(crate) client: Arc<ClientDescription>,
     pub(crate) peer: Peer,
     /// The client's answers to input requests of this call.
     pub(crate) answers: Option<RawJson>,

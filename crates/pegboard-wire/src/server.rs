@@ -125,7 +125,7 @@ pub struct ServerRequest {
     /// The session; `None` in the stateless era.
     pub session: Option<ClientSessionId>,
     /// The client.
-    pub client: ClientDescription,
+    pub client: Arc<ClientDescription>,
     /// The part of `_meta` that concerns others than this service.
     pub forwarded_meta: ForwardedMeta,
     /// The client's responses to an earlier [`ServiceReply::InputRequired`], by name.

@@ -45,7 +45,7 @@ const BATCH_WINDOW: Duration = Duration::from_millis(20);
 
 /// The client of one call, which may span several requests.
 pub(crate) struct ClientBridge {
-    client: ClientDescription,
+    client: Arc<ClientDescription>,
     label: Option<Arc<str>>,
     meta: ClientMeta,
     /// Answers sent with the request before they were asked for.
@@ -152,7 +152,7 @@ impl ClientBridge {
             InputDelivery::InRounds(Mutex::default())
         };
         Arc::new(Self {
-            client: request.client.clone(),
+            client: Arc::clone(&request.client),
             label: request.label.clone(),
             meta: request.meta.clone(),
             early_answers: Mutex::new(request.answers.clone()),
@@ -484,7 +484,7 @@ impl Client for ClientBridge {
         let watch = self.profile.watched_sessions.watch(self.session.as_ref()?);
         let capabilities = self.meta.capabilities.clone().unwrap_or_else(RawJson::empty_object);
         let (peer, client, events) =
-            (peer.clone(), self.client.clone(), self.profile.runtime.events().clone());
+            (peer.clone(), Arc::clone(&self.client), self.profile.runtime.events().clone());
         Some(Arc::new(SessionPeer { peer, client, capabilities, watch, events, outbox: Arc::default() }))
     }
 

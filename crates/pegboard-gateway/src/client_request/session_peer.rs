@@ -24,7 +24,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_mins(2);
 /// stream of the session afterwards.
 pub(super) struct SessionPeer {
     pub(super) peer: Peer,
-    pub(super) client: ClientDescription,
+    pub(super) client: Arc<ClientDescription>,
     /// Capabilities that servers may know of.
     pub(super) capabilities: RawJson,
     pub(super) watch: SessionWatch,

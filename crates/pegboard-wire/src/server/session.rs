@@ -137,7 +137,7 @@ impl Drop for SessionGuard {
 
 #[derive(Default)]
 struct ServerSessionState {
-    client: Option<(Revision, ClientDescription)>,
+    client: Option<(Revision, Arc<ClientDescription>)>,
     /// The client has sent something after its handshake, so it is told of changes.
     is_active: bool,
     log_level: Option<LogLevel>,
@@ -196,7 +196,7 @@ impl ServerSession {
         };
         let client = self.server.clients.share(client);
         // Set at once: a client may send more before it has the answer.
-        self.state().client = Some((revision, client.clone()));
+        self.state().client = Some((revision, Arc::clone(&client)));
         let service = Arc::clone(&self.server.service);
         async move {
             service.prepare(revision, &client).await;
@@ -238,7 +238,7 @@ impl ServerSession {
                     params: params.clone(),
                     revision,
                     session: Some(guard.id.clone()),
-                    client: client.clone(),
+                    client: Arc::clone(&client),
                     forwarded_meta: forwarded_meta.clone(),
                     input_responses: input_responses.take(),
                     state: state.take(),

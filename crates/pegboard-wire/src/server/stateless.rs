@@ -72,7 +72,7 @@ pub(crate) async fn call(
                 method: Arc::clone(&request.method),
                 revision: request_meta.revision,
                 session: None,
-                client: request_meta.client.clone(),
+                client: Arc::clone(&request_meta.client),
                 forwarded_meta: request_meta.forwarded,
                 input_responses: input_responses.filter(RawJson::is_object),
                 state,
@@ -103,7 +103,7 @@ pub(crate) async fn call(
 /// The `_meta` of a stateless request.
 pub(crate) struct RequestMeta {
     revision: Revision,
-    client: ClientDescription,
+    client: Arc<ClientDescription>,
     log_level: Option<LogLevel>,
     progress_token: Option<RawJson>,
     forwarded: ForwardedMeta,
@@ -123,7 +123,7 @@ impl RequestMeta {
             None => None,
             Some(level) => Some(level.read().map_err(|_| RpcError::invalid_params("unknown log level"))?),
         };
-        let client = ClientDescription { info: received.client_info, capabilities };
+        let client = Arc::new(ClientDescription { info: received.client_info, capabilities });
         let (progress_token, forwarded) = (received.progress_token, received.forwarded);
         Ok(Self { revision, client, log_level, progress_token, forwarded })
     }
