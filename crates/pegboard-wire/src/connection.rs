@@ -1,12 +1,10 @@
 //! A JSON-RPC connection: request ids, ordering, cancellation, and requests of the peer.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use foldhash::HashMap;
 use futures_util::future::BoxFuture;
 use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
@@ -24,7 +22,7 @@ use pegboard_json::RawJson;
 use dispatch::dispatch;
 use inbound::{InboundCounter, InboundEntry};
 use outbound::Outbound;
-use pending::PendingEntry;
+use pending::PendingRequests;
 
 mod dispatch;
 mod inbound;
@@ -145,10 +143,10 @@ impl fmt::Debug for HandlerRef {
 
 #[derive(Debug, Default)]
 struct RequestTable {
-    pending: HashMap<i64, PendingEntry>,
+    pending: PendingRequests,
     inbound: RequestMap<InboundEntry>,
-    /// Reasons that the peer gave for its latest cancellations.
-    cancel_reasons: VecDeque<(Id, RawJson)>,
+    /// Reasons that the peer gave for its latest cancellations, oldest first.
+    cancel_reasons: Vec<(Id, RawJson)>,
     closed: Option<Box<TransportError>>,
 }
 
@@ -352,9 +350,7 @@ impl ConnectionShared {
             table.closed = Some(Box::new(reason));
             (std::mem::take(&mut table.pending), table.inbound.take())
         };
-        for pending in pending.into_values() {
-            pending.slot.finish(Err(error.clone()));
-        }
+        pending.fail_all(&error);
         for (_, task) in inbound {
             task.abort();
         }

@@ -138,16 +138,16 @@ impl ConnectionShared {
         let Some(reason) = params.and_then(|params| params.get("reason")) else { return };
         let mut table = self.table();
         if table.cancel_reasons.len() >= MAX_CANCEL_REASONS {
-            table.cancel_reasons.pop_front();
+            table.cancel_reasons.remove(0);
         }
-        table.cancel_reasons.push_back((id, reason));
+        table.cancel_reasons.push((id, reason));
     }
 
     /// Takes the reason that the peer gave for the cancellation of a request.
     pub(super) fn take_cancel_reason(&self, id: &Id) -> Option<RawJson> {
         let mut table = self.table();
         let position = table.cancel_reasons.iter().position(|(cancelled, _)| cancelled == id)?;
-        table.cancel_reasons.remove(position).map(|(_, reason)| reason)
+        Some(table.cancel_reasons.remove(position).1)
     }
 
     /// Removes a request of the peer that has ended.

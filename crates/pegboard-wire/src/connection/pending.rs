@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use foldhash::HashMap;
 use http::HeaderMap;
 
 use super::{ConnectionShared, increment};
@@ -31,7 +32,7 @@ impl ConnectionShared {
 
     /// Removes a pending request, because its handle was dropped, and cancels it on the wire.
     pub(crate) fn cancel_pending(&self, id: i64, reason: Option<RawJson>) {
-        let cancelled = self.table().pending.remove(&id);
+        let cancelled = self.table().pending.remove(id);
         if let Some(CancelMode::Notify(headers)) = cancelled.map(|pending| pending.cancel) {
             self.outbound.cancel(CancelRequest { id: Id::Number(id), reason, headers });
         }
@@ -59,7 +60,7 @@ impl ConnectionShared {
 
     pub(super) fn complete(&self, id: &Id, result: Result<RawJson, RequestError>) {
         let pending = match id {
-            Id::Number(id) => self.table().pending.remove(id),
+            Id::Number(id) => self.table().pending.remove(*id),
             Id::Text(_) => None,
         };
         match pending {
@@ -72,13 +73,10 @@ impl ConnectionShared {
     pub(super) fn fail_only_request(&self, error: TransportError) {
         increment(&self.malformed);
         let mut table = self.table();
-        if let &[id] = table.pending.keys().take(2).collect::<Vec<_>>().as_slice() {
-            let id = *id;
-            let pending = table.pending.remove(&id);
-            drop(table);
-            if let Some(pending) = pending {
-                pending.slot.finish(Err(error.into()));
-            }
+        let only = table.pending.take_only();
+        drop(table);
+        if let Some(pending) = only {
+            pending.slot.finish(Err(error.into()));
         }
     }
 
@@ -90,7 +88,7 @@ impl ConnectionShared {
 
     pub(super) fn pending_slot(&self, id: &Id) -> Option<Arc<ResponseSlot>> {
         let Id::Number(id) = id else { return None };
-        self.table().pending.get(id).map(|pending| Arc::clone(&pending.slot))
+        self.table().pending.get(*id).map(|pending| Arc::clone(&pending.slot))
     }
 
     /// Delivers progress to the request with this token, under the caller's original token.
@@ -99,7 +97,7 @@ impl ConnectionShared {
         let id = params.get("progressToken").and_then(|token| token.read::<i64>().ok());
         let found = id.and_then(|id| {
             let table = self.table();
-            let pending = table.pending.get(&id)?;
+            let pending = table.pending.get(id)?;
             Some((Arc::clone(&pending.slot), pending.progress_token.clone()))
         });
         let (slot, params) = match found {
@@ -109,6 +107,44 @@ impl ConnectionShared {
         };
         let notification = Notification::new(Arc::clone(&notification.method), Some(params));
         self.enqueue_notification(&slot, notification);
+    }
+}
+
+/// Requests without a response yet, by id.
+#[derive(Debug, Default)]
+pub(super) struct PendingRequests {
+    /// `None` until there was a request: those of most sessions come from the client alone.
+    entries: Option<Box<HashMap<i64, PendingEntry>>>,
+}
+
+impl PendingRequests {
+    pub(super) fn len(&self) -> usize {
+        self.entries.as_ref().map_or(0, |entries| entries.len())
+    }
+
+    fn get(&self, id: i64) -> Option<&PendingEntry> {
+        self.entries.as_ref()?.get(&id)
+    }
+
+    fn insert(&mut self, id: i64, entry: PendingEntry) {
+        self.entries.get_or_insert_default().insert(id, entry);
+    }
+
+    fn remove(&mut self, id: i64) -> Option<PendingEntry> {
+        self.entries.as_mut()?.remove(&id)
+    }
+
+    /// Removes the request that is there, if it is the only one.
+    fn take_only(&mut self) -> Option<PendingEntry> {
+        let entries = self.entries.as_mut().filter(|entries| entries.len() == 1)?;
+        entries.drain().next().map(|(_, entry)| entry)
+    }
+
+    /// Ends all requests with an error.
+    pub(super) fn fail_all(self, error: &RequestError) {
+        for entry in self.entries.into_iter().flat_map(|entries| entries.into_values()) {
+            entry.slot.finish(Err(error.clone()));
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Tests of closing connections, and of fairness between them.
 
+use foldhash::HashMap;
 use futures_util::FutureExt;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time;

@@ -30,18 +30,25 @@ pub(crate) struct SessionStreams {
 #[derive(Debug)]
 struct StreamTable {
     context: Arc<StreamContext>,
-    /// Messages that belong to no request of the client; `None` until there is one.
-    general: Option<Arc<Channel>>,
     is_closed: bool,
     /// The requests in progress.
     by_request: RequestMap<RequestStream>,
+    /// `None` for most sessions, which never had a stream.
+    channels: Option<Box<SessionChannels>>,
+    /// The negotiated revision.
+    revision: Option<Revision>,
+}
+
+/// The channels of a session.
+#[derive(Debug, Default)]
+struct SessionChannels {
+    /// Messages that belong to no request of the client; `None` until there is one.
+    general: Option<Arc<Channel>>,
     /// Number of requests in progress per channel.
     n_open: HashMap<u64, usize>,
     ended: VecDeque<Arc<Channel>>,
-    /// Number of the next channel.
-    next_channel: u64,
-    /// The negotiated revision.
-    revision: Option<Revision>,
+    /// Number of channels for requests so far. They are counted from 1; 0 is the general one.
+    n_channels: u64,
 }
 
 /// The way to the client while its request is in progress.
@@ -91,13 +98,10 @@ impl SessionStreams {
     pub(crate) fn new(memory: EventMemory) -> Self {
         let context = Arc::new(StreamContext { memory, ..StreamContext::default() });
         let table = Mutex::new(StreamTable {
-            general: None,
             is_closed: false,
             context: Arc::clone(&context),
             by_request: RequestMap::default(),
-            n_open: HashMap::default(),
-            ended: VecDeque::new(),
-            next_channel: 1,
+            channels: None,
             revision: None,
         });
         Self { table, context }
@@ -218,15 +222,16 @@ impl SessionStreams {
         let mut table = self.table();
         let general = table.general();
         let Some((number, n_seen)) = last else { return Ok(general.reader_of_unread()) };
-        if number >= table.next_channel {
+        let channels = table.channels.as_deref().ok_or(ResumeError::Unknown)?;
+        if number > channels.n_channels {
             return Err(ResumeError::Unknown);
         }
         let open = table.by_request.values().filter_map(|stream| match stream {
             RequestStream::Open(channel) => Some(channel),
             RequestStream::Waiting(_) | RequestStream::Abandoned => None,
         });
-        let mut channels = open.chain(&table.ended).chain([&general]);
-        let channel = channels.find(|channel| channel.number() == number).ok_or(ResumeError::Dropped)?;
+        let mut known = open.chain(&channels.ended).chain([&general]);
+        let channel = known.find(|channel| channel.number() == number).ok_or(ResumeError::Dropped)?;
         channel.resume(n_seen).ok_or(ResumeError::Dropped)
     }
 
@@ -277,7 +282,7 @@ impl SessionStreams {
     pub(super) fn close_all(&self) {
         let mut table = self.table();
         table.is_closed = true;
-        if let Some(general) = &table.general {
+        if let Some(general) = table.channels.as_ref().and_then(|channels| channels.general.as_ref()) {
             general.close();
         }
         for (_, stream) in table.by_request.take() {
@@ -297,7 +302,7 @@ impl SessionStreams {
 
 impl StreamTable {
     fn general(&mut self) -> Arc<Channel> {
-        let general = self.general.get_or_insert_with(|| {
+        let general = self.channels.get_or_insert_default().general.get_or_insert_with(|| {
             let general = Channel::new(0, &self.context);
             if self.is_closed {
                 general.close();
@@ -308,9 +313,10 @@ impl StreamTable {
     }
 
     fn new_channel(&mut self, n_open: usize) -> Arc<Channel> {
-        let channel = Channel::new(self.next_channel, &self.context);
-        self.next_channel += 1;
-        self.n_open.insert(channel.number(), n_open);
+        let channels = self.channels.get_or_insert_default();
+        channels.n_channels += 1;
+        let channel = Channel::new(channels.n_channels, &self.context);
+        channels.n_open.insert(channel.number(), n_open);
         channel
     }
 
@@ -332,7 +338,8 @@ impl StreamTable {
 
     /// Sends a response, if there is one; the stream ends with the last response it waits for.
     fn end_request(&mut self, channel: Arc<Channel>, answer: Option<StreamMessage>) {
-        let n_open = self.n_open.entry(channel.number()).or_default();
+        let channels = self.channels.get_or_insert_default();
+        let n_open = channels.n_open.entry(channel.number()).or_default();
         *n_open = n_open.saturating_sub(1);
         let is_last = *n_open == 0;
         match (answer, is_last) {
@@ -344,10 +351,10 @@ impl StreamTable {
         if !is_last {
             return;
         }
-        self.n_open.remove(&channel.number());
-        self.ended.push_back(channel);
-        if self.ended.len() > MAX_ENDED_STREAMS {
-            self.ended.pop_front();
+        channels.n_open.remove(&channel.number());
+        channels.ended.push_back(channel);
+        if channels.ended.len() > MAX_ENDED_STREAMS {
+            channels.ended.pop_front();
         }
     }
 }

@@ -225,7 +225,8 @@ async fn events_are_dropped_in_the_order_of_their_use() {
     finish(&streams, &slow_id, MIB);
     assert_eq!(memory.n_bytes() / MIB, 6);
 
-    let channels: Vec<_> = streams.table().ended.iter().cloned().collect();
+    let channels: Vec<_> =
+        streams.table().channels.iter().flat_map(|channels| &channels.ended).cloned().collect();
     let sizes = || channels.iter().map(|channel| channel.n_bytes() / MIB).collect::<Vec<_>>();
     assert_eq!(sizes(), [2, 2, 2]);
     // The readers of these requests are connected, so that their responses stay.
