@@ -8,7 +8,7 @@
 //! builds the [`SessionNode`] outside. Two locks are never held at once.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -24,7 +24,7 @@ pub use self::text::Payload;
 
 use self::accounting::OpCounters;
 use self::path::OpSegment;
-use self::record::{Attributes, OpRecord, bounded_note};
+use self::record::{Attributes, OpNotes, OpRecord, bounded_note};
 
 mod accounting;
 mod compact;
@@ -43,15 +43,25 @@ const MAX_NAME: usize = 256;
 /// ```
 /// use std::time::SystemTime;
 ///
-/// use pegboard_runtime::optree::{SessionIdentity, CallPath};
+/// use pegboard_runtime::optree::{CallPath, SessionDetails, SessionIdentity};
 ///
-/// let info = SessionIdentity { call_path: CallPath::new("planner"), ..SessionIdentity::new("s-1", SystemTime::now()) };
-/// assert_eq!(&*info.id, "s-1");
+/// let details = SessionDetails { call_path: CallPath::new("planner"), ..SessionDetails::default() };
+/// let info = SessionIdentity::new("s-1", SystemTime::now()).with_details(details);
+/// assert_eq!((&*info.id, info.details().call_path.as_str()), ("s-1", "planner"));
 /// ```
 #[derive(Clone, Debug)]
 pub struct SessionIdentity {
     /// Session id, which is also its transaction id.
     pub id: Arc<str>,
+    /// Start time.
+    pub started: SystemTime,
+    /// `None` for the sessions of clients, of which there may be very many.
+    details: Option<Box<SessionDetails>>,
+}
+
+/// Details of the session of an agent, or of a nested one.
+#[derive(Clone, Debug, Default)]
+pub struct SessionDetails {
     /// Trace to which it belongs.
     pub trace_id: Option<Arc<str>>,
     /// Agent that runs the session.
@@ -64,28 +74,29 @@ pub struct SessionIdentity {
     pub parent: Option<Arc<str>>,
     /// Id of the outermost session; `None` if this is the outermost one.
     pub origin: Option<Arc<str>>,
-    /// Start time.
-    pub started: SystemTime,
 }
 
 impl SessionIdentity {
     /// Creates an identity with an id and no other details.
     pub fn new(id: impl Into<Arc<str>>, started: SystemTime) -> Self {
-        Self {
-            id: id.into(),
-            trace_id: None,
-            agent: None,
-            call_path: CallPath::default(),
-            title: None,
-            parent: None,
-            origin: None,
-            started,
-        }
+        Self { id: id.into(), started, details: None }
+    }
+
+    /// Sets the details.
+    #[must_use]
+    pub fn with_details(self, details: SessionDetails) -> Self {
+        Self { details: Some(Box::new(details)), ..self }
+    }
+
+    /// Returns the details, which most sessions do not have.
+    pub fn details(&self) -> &SessionDetails {
+        static NONE: LazyLock<SessionDetails> = LazyLock::new(SessionDetails::default);
+        self.details.as_deref().unwrap_or(&NONE)
     }
 
     /// Returns the id of the outermost session.
-    fn outermost(&self) -> Arc<str> {
-        Arc::clone(self.origin.as_ref().unwrap_or(&self.id))
+    pub(crate) fn outermost(&self) -> Arc<str> {
+        Arc::clone(self.details().origin.as_ref().unwrap_or(&self.id))
     }
 }
 
@@ -134,7 +145,7 @@ struct OpTreeInner {
 }
 
 /// There may be very many sessions, most of them idle.
-const _: () = assert!(size_of::<OpTreeInner>() + size_of::<OpCounters>() <= 400);
+const _: () = assert!(size_of::<OpTreeInner>() + size_of::<OpCounters>() <= 296);
 
 #[derive(Debug)]
 struct OpTreeState {
@@ -222,9 +233,14 @@ impl OpTree {
         state.n_begun += 1;
         let room = self.0.make_room(&mut state);
         if room.is_ok() {
-            let (name, child, notes, finish) = (Arc::clone(&name), None, None, None);
-            let record =
-                OpRecord { at, kind, name, server, started, began, size, payload, child, notes, finish };
+            let (name, child, finish) = (Arc::clone(&name), None, None);
+            let notes =
+                payload.map(|payload| Box::new(OpNotes { request: Some(payload), ..OpNotes::default() }));
+            let record = OpRecord { at, kind, name, server, started, began, size, child, notes, finish };
+            if state.records.capacity() == 0 {
+                // Otherwise it begins with space for four, and most sessions make few calls.
+                state.records.reserve_exact(1);
+            }
             state.records.push_back((number, Arc::new(record)));
         }
         drop(state);

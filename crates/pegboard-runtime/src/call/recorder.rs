@@ -161,10 +161,10 @@ impl CallRecorder {
             let info = operation.tree().info();
             OperationRef {
                 path: operation.path().to_string(),
-                call_path: info.call_path.join(operation.name()).to_string(),
+                call_path: info.details().call_path.join(operation.name()).to_string(),
                 session: self.caller.id().to_owned(),
                 parent_transaction: info.id.to_string(),
-                origin_transaction: info.origin.clone().unwrap_or_else(|| Arc::clone(&info.id)).to_string(),
+                origin_transaction: info.outermost().to_string(),
             }
         })
     }

@@ -11,7 +11,7 @@ use super::node::{self, OpNode};
 use super::operation::EndedOperation;
 use super::path::OpSegment;
 use super::record::{OpFinish, OpRecord};
-use super::{OpEnd, OpKind, OpTree, OpUsage, SessionIdentity};
+use super::{OpKind, OpTree, SessionIdentity};
 
 /// A successful tool call without notes, payloads and nested operations, as most calls are. The names of its
 /// session and its tool are stored beside it.
@@ -43,15 +43,15 @@ pub(crate) struct CompactOperation<'a>(
 impl<'a> CompactOperation<'a> {
     /// Returns the compact form of an operation; `None` if there is more to it.
     pub(crate) fn of(operation: &'a EndedOperation) -> Option<Self> {
-        let OpRecord { at, kind, name: _, server, started, began: _, size, payload, child, notes, finish } =
+        let OpRecord { at, kind, name: _, server, started, began: _, size, child, notes, finish } =
             &*operation.record;
-        let OpFinish { end, latency } = finish.as_ref()?;
-        let has_more = payload.is_some() || child.is_some() || notes.is_some() || end.payload.is_some();
+        let finish = finish.as_ref()?;
+        let has_more = child.is_some() || notes.is_some();
         let is_outermost = operation.tree.0.ancestors.is_none();
-        if has_more || !is_outermost || *kind != OpKind::Tool || end.usage != OpUsage::default() {
+        if has_more || !is_outermost || *kind != OpKind::Tool {
             return None;
         }
-        end.result.as_ref().ok()?;
+        finish.result.as_ref().ok()?;
         let started = started.duration_since(SystemTime::UNIX_EPOCH).ok()?;
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).ok();
         Some(Self(
@@ -59,11 +59,11 @@ impl<'a> CompactOperation<'a> {
             at.index,
             server.as_deref().map(Cow::Borrowed),
             nanos(started)?,
-            nanos(*latency)?,
-            nanos(end.waited)?,
-            end.cached,
+            nanos(finish.latency)?,
+            nanos(finish.waited)?,
+            finish.cached,
             *size,
-            end.size,
+            finish.size,
         ))
     }
 
@@ -71,8 +71,13 @@ impl<'a> CompactOperation<'a> {
     pub(crate) fn to_node(&self, session: &str, name: &Arc<str>) -> OpNode {
         let Self(turn, index, server, started, latency, waited, cached, size, response_size) = self;
         let started = SystemTime::UNIX_EPOCH + Duration::from_nanos(*started);
-        let (cached, waited) = (*cached, Duration::from_nanos(*waited));
-        let end = OpEnd { size: *response_size, cached, waited, ..OpEnd::ok() };
+        let finish = OpFinish {
+            result: Ok(()),
+            size: *response_size,
+            cached: *cached,
+            waited: Duration::from_nanos(*waited),
+            latency: Duration::from_nanos(*latency),
+        };
         let record = OpRecord {
             at: OpSegment { turn: *turn, index: *index },
             kind: OpKind::Tool,
@@ -81,10 +86,9 @@ impl<'a> CompactOperation<'a> {
             started,
             began: Instant::now(),
             size: *size,
-            payload: None,
             child: None,
             notes: None,
-            finish: Some(OpFinish { end, latency: Duration::from_nanos(*latency) }),
+            finish: Some(finish),
         };
         node::operation(&OpTree::new(SessionIdentity::new(session, started)), &record)
     }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::accounting::{AccountingEntry, OpUsage, Totals, as_millis};
 use super::path::{CallPath, OpPath};
-use super::record::{OpFinish, OpRecord, add_duration, millis};
+use super::record::{OpRecord, add_duration, millis};
 use super::text::Payload;
 use super::{OpError, OpKind, OpTree, SessionIdentity};
 
@@ -172,7 +172,7 @@ fn is_false(value: &bool) -> bool {
 
 /// Builds the node of a session and everything below it.
 pub(super) fn session(tree: &OpTree) -> SessionNode {
-    let info = tree.info();
+    let (info, details) = (tree.info(), tree.info().details());
     let (notes, dropped_operations) = {
         let state = tree.0.state();
         (state.notes.as_deref().cloned().unwrap_or_default(), state.n_dropped)
@@ -189,10 +189,10 @@ pub(super) fn session(tree: &OpTree) -> SessionNode {
     let (result, after) = notes.end.unzip();
     SessionNode {
         id: Arc::clone(&info.id),
-        trace_id: info.trace_id.clone(),
-        agent_id: info.agent.clone(),
-        call_path: info.call_path.clone(),
-        session_title: info.title.clone(),
+        trace_id: details.trace_id.clone(),
+        agent_id: details.agent.clone(),
+        call_path: details.call_path.clone(),
+        session_title: details.title.clone(),
         latest_status: notes.status,
         started_at: millis(info.started),
         ended_at: after.map(|after| millis(add_duration(info.started, after))),
@@ -215,12 +215,10 @@ fn turn_id(path: &OpPath) -> String {
 
 /// Builds the node of an operation and everything below it.
 pub(super) fn operation(tree: &OpTree, record: &OpRecord) -> OpNode {
-    let (end, latency) = match &record.finish {
-        Some(OpFinish { end, latency }) => (Some(end), *latency),
-        None => (None, record.began.elapsed()),
-    };
+    let finish = record.finish.as_ref();
+    let latency = finish.map_or_else(|| record.began.elapsed(), |finish| finish.latency);
     let notes = record.notes.as_deref().cloned().unwrap_or_default();
-    let (payload, truncated) = payload_parts(record.payload.as_ref());
+    let (payload, truncated) = payload_parts(notes.request.as_ref());
     OpNode {
         op_id: OpPath { ancestors: tree.0.ancestors.clone(), last: record.at },
         kind: record.kind,
@@ -228,19 +226,19 @@ pub(super) fn operation(tree: &OpTree, record: &OpRecord) -> OpNode {
         server: record.server.clone(),
         status: status(record),
         started_at: millis(record.started),
-        ended_at: end.map(|_| millis(add_duration(record.started, latency))),
+        ended_at: finish.map(|_| millis(add_duration(record.started, latency))),
         latency,
-        waited: end.map(|end| end.waited).unwrap_or_default(),
-        cached: end.is_some_and(|end| end.cached),
-        error: end.and_then(|end| end.result.clone().err()),
+        waited: finish.map(|finish| finish.waited).unwrap_or_default(),
+        cached: finish.is_some_and(|finish| finish.cached),
+        error: finish.and_then(|finish| finish.result.clone().err()),
         attributes: notes.attributes.0,
         logs: notes.lines.into(),
         accounting: accounting(tree.info(), record).into_iter().collect(),
-        usage: end.map(|end| end.usage).filter(|usage| *usage != OpUsage::default()),
+        usage: Some(notes.usage).filter(|usage| *usage != OpUsage::default()),
         request: RequestNode { kind: record.kind, payload, size: record.size, truncated },
-        response: end.map(|end| {
-            let (payload, truncated) = payload_parts(end.payload.as_ref());
-            ResponseNode { payload, size: end.size, truncated }
+        response: finish.map(|finish| {
+            let (payload, truncated) = payload_parts(notes.response.as_ref());
+            ResponseNode { payload, size: finish.size, truncated }
         }),
         child_session: record.child.as_ref().map(|child| Box::new(session(child))),
     }
@@ -252,26 +250,27 @@ pub(super) fn accounting(info: &SessionIdentity, record: &OpRecord) -> Option<Ac
         OpKind::Tool => {}
         OpKind::Llm | OpKind::Session | OpKind::System => return None,
     }
-    let OpFinish { end, latency } = record.finish.as_ref()?;
+    let finish = record.finish.as_ref()?;
+    let details = info.details();
     Some(AccountingEntry {
         timestamp: millis(record.started),
         status: status(record),
-        latency: *latency,
+        latency: finish.latency,
         mcp_server: record.server.clone(),
         command: Arc::clone(&record.name),
         characters_in: record.size,
-        characters_out: end.size,
-        error: end.result.as_ref().err().map(|error| Arc::clone(&error.message)),
-        agent_id: info.agent.clone(),
-        call_path: info.call_path.clone(),
+        characters_out: finish.size,
+        error: finish.result.as_ref().err().map(|error| Arc::clone(&error.message)),
+        agent_id: details.agent.clone(),
+        call_path: details.call_path.clone(),
         txn_id: Arc::clone(&info.id),
-        parent_txn_id: info.parent.clone(),
+        parent_txn_id: details.parent.clone(),
         origin_txn_id: info.outermost(),
     })
 }
 
 fn status(record: &OpRecord) -> OpStatus {
-    match record.finish.as_ref().map(|finish| &finish.end.result) {
+    match record.finish.as_ref().map(|finish| &finish.result) {
         None => OpStatus::Running,
         Some(Ok(())) => OpStatus::Ok,
         Some(Err(_)) => OpStatus::Failed,

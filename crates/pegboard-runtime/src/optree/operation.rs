@@ -11,7 +11,7 @@ use super::node::{self, LogLine, OpNode};
 use super::path::{MAX_DEPTH, OpPath, OpSegment};
 use super::record::{OpFinish, OpNotes, OpRecord, add_duration, bounded_note, millis};
 use super::text::{self, Payload};
-use super::{MAX_NAME, OpTree, SessionIdentity};
+use super::{MAX_NAME, OpTree, SessionDetails, SessionIdentity};
 use crate::random;
 
 /// Maximum length of an error message, in bytes.
@@ -85,16 +85,17 @@ impl Operation {
 
     fn begin_child(&self, title: &str) -> OpTree {
         let session = &self.tree.0;
-        let info = SessionIdentity {
-            id: random::uuid().to_string().into(),
-            trace_id: session.info.trace_id.clone(),
+        let outer = session.info.details();
+        let details = SessionDetails {
+            trace_id: outer.trace_id.clone(),
             agent: Some(Arc::clone(&self.name)),
-            call_path: session.info.call_path.join(&self.name),
+            call_path: outer.call_path.join(&self.name),
             title: (!title.is_empty()).then(|| text::truncate(title, MAX_NAME)),
             parent: Some(Arc::clone(&session.info.id)),
             origin: Some(session.info.outermost()),
-            started: add_duration(self.started, self.began.elapsed()),
         };
+        let started = add_duration(self.started, self.began.elapsed());
+        let info = SessionIdentity::new(random::uuid().to_string(), started).with_details(details);
         let counters = OpCounters::new(Some(Arc::clone(&session.counters)));
         let child =
             OpTree::with_parent(info, session.limits, Some(self.path().segments().collect()), counters);
@@ -147,8 +148,17 @@ impl Operation {
             OpKind::Tool => used.tools_run = 1,
             OpKind::Llm | OpKind::Session | OpKind::System => {}
         }
-        let finish = OpFinish { end, latency };
-        let record = session.state().update(self.number, |record| record.finish = Some(finish)).cloned();
+        let OpEnd { result, size, payload, usage, cached, waited } = end;
+        let mut state = session.state();
+        let record = state.update(self.number, |record| {
+            if payload.is_some() || usage != OpUsage::default() {
+                let notes = record.notes.get_or_insert_default();
+                (notes.response, notes.usage) = (payload, usage);
+            }
+            record.finish = Some(OpFinish { result, size, cached, waited, latency });
+        });
+        let record = record.cloned();
+        drop(state);
         session.counters.add(&used);
         record
     }
@@ -193,7 +203,7 @@ impl EndedOperation {
     /// Returns the duration and the error.
     pub(crate) fn outcome(&self) -> (Duration, Option<&OpError>) {
         let finish = self.record.finish.as_ref().expect("the operation has ended");
-        (finish.latency, finish.end.result.as_ref().err())
+        (finish.latency, finish.result.as_ref().err())
     }
 
     /// Returns the operation with everything below it.

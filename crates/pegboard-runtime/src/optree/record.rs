@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::node::LogLine;
 use super::path::OpSegment;
 use super::text::{self, Payload};
-use super::{OpEnd, OpKind, OpTree};
+use super::{OpError, OpKind, OpTree, OpUsage};
 
 /// Maximum number of attributes of an operation or a session.
 const MAX_ATTRIBUTES: usize = 64;
@@ -29,23 +29,31 @@ pub(super) struct OpRecord {
     pub(super) started: SystemTime,
     pub(super) began: Instant,
     pub(super) size: u64,
-    pub(super) payload: Option<Payload>,
     pub(super) child: Option<OpTree>,
     /// `None` for most operations.
     pub(super) notes: Option<Box<OpNotes>>,
     pub(super) finish: Option<OpFinish>,
 }
 
+/// There may be very many records: up to a thousand for each session.
+const _: () = assert!(size_of::<OpRecord>() <= 208);
+
 /// Outcome and duration of an operation.
 #[derive(Clone, Debug)]
 pub(super) struct OpFinish {
-    pub(super) end: OpEnd,
+    pub(super) result: Result<(), OpError>,
+    pub(super) size: u64,
+    pub(super) cached: bool,
+    pub(super) waited: Duration,
     pub(super) latency: Duration,
 }
 
-/// Attributes and log of an operation.
+/// Parts of a record that few operations have.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OpNotes {
+    pub(super) request: Option<Payload>,
+    pub(super) response: Option<Payload>,
+    pub(super) usage: OpUsage,
     pub(super) attributes: Attributes,
     pub(super) lines: VecDeque<LogLine>,
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use pegboard_runtime::optree::{
     AccountingScope, CallPath, MAX_DEPTH, OpEnd, OpError, OpKind, OpNode, OpPath, OpStart, OpStatus, OpTree,
-    OpTreeLimits, OpUsage, Operation, Payload, SessionIdentity, SessionNode, Totals,
+    OpTreeLimits, OpUsage, Operation, Payload, SessionDetails, SessionIdentity, SessionNode, Totals,
 };
 use proptest::prelude::*;
 use serde_json::json;
@@ -18,13 +18,14 @@ fn noon() -> SystemTime {
 }
 
 fn session_info() -> SessionIdentity {
-    SessionIdentity {
+    let details = SessionDetails {
         trace_id: Some("t-1".into()),
         agent: Some("planner".into()),
         call_path: CallPath::new("planner"),
         title: Some("Fix the build".into()),
-        ..SessionIdentity::new("s-1", noon())
-    }
+        ..SessionDetails::default()
+    };
+    SessionIdentity::new("s-1", noon()).with_details(details)
 }
 
 fn tree() -> OpTree {
@@ -336,7 +337,7 @@ fn an_operation_has_one_child_session() {
     let (first, second) = (agent.child("one").unwrap(), agent.child("two").unwrap());
     tool(&second, "x").end(OpEnd::ok());
     assert_eq!(first.snapshot(), second.snapshot());
-    assert_eq!(first.info().title.as_deref(), Some("one"));
+    assert_eq!(first.info().details().title.as_deref(), Some("one"));
     assert_eq!(tree.totals().agents_run, 1);
 }
 
@@ -496,7 +497,7 @@ fn everything_retained_is_bounded() {
     assert_eq!(&*op.logs[198].message, "line 999");
     assert!(op.response.as_ref().unwrap().truncated);
     assert_eq!(op.response.as_ref().unwrap().payload.as_ref().unwrap().len(), 4_095, "no character is cut");
-    assert!(child.info().title.as_ref().unwrap().len() <= 256);
+    assert!(child.info().details().title.as_ref().unwrap().len() <= 256);
     assert!(serde_json::to_string(&node).unwrap().len() < 200_000);
     assert!(node.to_string().lines().all(|line| line.chars().count() < 4_000 && !line.contains('\u{202e}')));
 }
@@ -626,7 +627,8 @@ proptest! {
 
     #[test]
     fn no_text_breaks_the_drawing(name in any::<String>(), message in any::<String>()) {
-        let tree = OpTree::new(SessionIdentity { title: Some(Arc::from(name.as_str())), ..SessionIdentity::new(name.as_str(), noon()) });
+        let details = SessionDetails { title: Some(Arc::from(name.as_str())), ..SessionDetails::default() };
+        let tree = OpTree::new(SessionIdentity::new(name.as_str(), noon()).with_details(details));
         tree.begin(start(OpKind::Tool, &name)).end(OpEnd::failed(OpError::new("odd", &message)));
         tree.set_status(&message);
         let drawing = tree.snapshot().to_string();
