@@ -53,7 +53,10 @@ struct CallerInner {
     key: SessionKey,
     /// Unique among all callers, including those that share an id.
     instance_id: Uuid,
-    options: CallerOptions,
+    owner: Owner,
+    session_mode: SessionMode,
+    max_calls_per_turn: Option<u32>,
+    output_retention: OutputRetention,
     visibility: ArcSwap<Visibility>,
     open_toolboxes: Mutex<BTreeSet<ToolboxName>>,
     tree: OpTree,
@@ -71,8 +74,8 @@ struct CallerInner {
 }
 
 /// The toolboxes that a caller can see.
-#[derive(PartialEq)]
-struct Visibility {
+#[derive(Default, PartialEq)]
+pub(crate) struct Visibility {
     mode: SessionMode,
     /// `None` for all.
     toolboxes: Option<BTreeSet<ToolboxName>>,
@@ -87,11 +90,20 @@ impl Visibility {
 
 impl Caller {
     pub(crate) fn new(shared: Arc<RuntimeShared>, options: CallerOptions) -> Self {
-        let (id, key, instance_id) = match options.session_mode {
+        let CallerOptions {
+            owner,
+            session_mode,
+            toolboxes,
+            corrections,
+            max_calls_per_turn,
+            output_retention,
+            affinity,
+        } = options;
+        let (id, key, instance_id) = match session_mode {
             // A stateless caller has no identifier of its own across requests, so the id derives from its
             // owner.
             SessionMode::Stateless => {
-                let identity = shared.stateless_identity(&options.owner);
+                let identity = shared.stateless_identity(&owner);
                 (Arc::clone(&identity.id), SessionKey(identity.key), shared.stateless_instance_id())
             }
             SessionMode::Session | SessionMode::AllOpen => {
@@ -99,25 +111,24 @@ impl Caller {
                 (caller_id(instance_id), SessionKey(shared.next_session_key()), instance_id)
             }
         };
-        let attachments = match (options.session_mode, options.affinity) {
+        let attachments = match (session_mode, affinity) {
             (SessionMode::Session | SessionMode::AllOpen, ServerAffinity::Session) => {
                 Some(Extensions::default())
             }
             (SessionMode::Stateless, _) | (_, ServerAffinity::Principal) => None,
         };
         let info = SessionIdentity::new(Arc::clone(&id), shared.wall.now());
-        let visibility = Visibility {
-            mode: options.session_mode,
-            toolboxes: options.toolboxes.clone(),
-            corrections: options.corrections,
-        };
+        let visibility = shared.share_visibility(Visibility { mode: session_mode, toolboxes, corrections });
         let caller = Self(Arc::new(CallerInner {
             shared,
             id,
             key,
             instance_id,
-            options,
-            visibility: ArcSwap::from_pointee(visibility),
+            owner,
+            session_mode,
+            max_calls_per_turn,
+            output_retention,
+            visibility: ArcSwap::new(visibility),
             open_toolboxes: Mutex::default(),
             tree: OpTree::new(info),
             bound_session: OnceLock::new(),
@@ -155,7 +166,7 @@ impl Caller {
 
     /// Returns the owner of its data: its principal.
     pub fn owner(&self) -> &Owner {
-        &self.0.options.owner
+        &self.0.owner
     }
 
     /// Changes the session mode, the visible toolboxes and the treatment of unknown names. A stateless caller
@@ -350,7 +361,7 @@ impl Caller {
             let reason = "the session has ended".to_owned();
             return Err(CallError::Canceled { reason, executed: Executed::No });
         }
-        let Some(most) = self.0.options.max_calls_per_turn else { return Ok(()) };
+        let Some(most) = self.0.max_calls_per_turn else { return Ok(()) };
         if self.0.n_calls.fetch_add(1, Ordering::Relaxed) < most {
             return Ok(());
         }
@@ -463,16 +474,16 @@ impl Invoker for Caller {
 impl Drop for CallerInner {
     fn drop(&mut self) {
         self.shared.callers.remove(ptr::from_ref(self).addr());
-        let is_left = match self.options.session_mode {
+        let is_left = match self.session_mode {
             // A stateless caller may return.
             SessionMode::Stateless => false,
             SessionMode::Session | SessionMode::AllOpen => {
                 let is_stored = *self.has_stored.get_mut() && !*self.has_ended.get_mut();
-                is_stored && self.options.output_retention == OutputRetention::RemoveWithCaller
+                is_stored && self.output_retention == OutputRetention::RemoveWithCaller
             }
         };
         if is_left && let Ok(handle) = Handle::try_current() {
-            let (shared, owner) = (Arc::clone(&self.shared), self.options.owner.clone());
+            let (shared, owner) = (Arc::clone(&self.shared), self.owner.clone());
             let id = self.id.to_string();
             self.shared
                 .tasks

@@ -32,7 +32,7 @@ use crate::call::requests::{ServerId, ServerUpdate};
 use crate::call::suspended::SuspendedCallTable;
 use crate::call_log::CallLogWriter;
 use crate::caller::registry::CallerRegistry;
-use crate::caller::{Caller, CallerOptions};
+use crate::caller::{Caller, CallerOptions, Visibility};
 use crate::catalogue::{Catalogue, CatalogueTool, ServerListing, Snapshot};
 use crate::costly_validation::ValidationThreads;
 use crate::drain::DrainGuard;
@@ -123,6 +123,8 @@ pub(crate) struct RuntimeShared {
     pub(crate) principals: Principals,
     /// The stateless caller of the last request, usually that of the next one, too.
     last_stateless: ArcSwapOption<StatelessIdentity>,
+    /// Visibility of the last new caller, usually that of the next one, too.
+    last_visibility: ArcSwap<Visibility>,
 }
 
 /// Identity of the stateless callers of one owner.
@@ -492,6 +494,17 @@ impl RuntimeShared {
         let identity = Arc::new(StatelessIdentity { owner: owner.clone(), id, key });
         self.last_stateless.store(Some(Arc::clone(&identity)));
         identity
+    }
+
+    /// Returns an equal value, which callers share if possible: there may be very many.
+    pub(crate) fn share_visibility(&self, visibility: Visibility) -> Arc<Visibility> {
+        let last = self.last_visibility.load();
+        if **last == visibility {
+            return Arc::clone(&last);
+        }
+        let visibility = Arc::new(visibility);
+        self.last_visibility.store(Arc::clone(&visibility));
+        visibility
     }
 }
 

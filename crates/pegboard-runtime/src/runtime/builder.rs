@@ -210,6 +210,7 @@ impl RuntimeBuilder {
             n_callers: AtomicU64::new(1),
             first_stateless_instance: random::uuid().as_u64_pair(),
             last_stateless: ArcSwapOption::empty(),
+            last_visibility: ArcSwap::default(),
             principals: self.principals,
             active_plan: ArcSwap::new(Arc::clone(&active_plan)),
         });
