@@ -98,7 +98,11 @@ impl HeaderText {
 
     fn values<'h, 'n>(&'h self, name: &'n HeaderName) -> impl Iterator<Item = &'h [u8]> + use<'h, 'n> {
         let name = name.as_str().as_bytes();
-        let named = self.fields.iter().filter(move |(key, _)| self.at(key).eq_ignore_ascii_case(name));
+        let is_named = move |key: &Range<u16>| {
+            // Mostly the length decides, and most clients write names in lower case.
+            key.len() == name.len() && (self.at(key) == name || self.at(key).eq_ignore_ascii_case(name))
+        };
+        let named = self.fields.iter().filter(move |(key, _)| is_named(key));
         named.map(|(_, value)| self.at(value))
     }
 
