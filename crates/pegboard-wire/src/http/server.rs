@@ -143,13 +143,14 @@ impl HttpServerEndpoint {
             Method::DELETE => endpoint.sessions.delete(&parts.headers),
             _ => method_not_allowed(),
         };
+        reply::complete_headers(&mut reply);
         if let Some(origin) = origin {
             origin.add_to(reply.headers_mut());
         }
         reply
     }
 
-    /// Handles a POST of which the small body has been read.
+    /// Handles a POST of which the small body has been read. The caller adds the content type of JSON.
     async fn handle_message(&self, uri: Uri, headers: ReceivedHeaders, body: Bytes) -> HttpReply {
         let endpoint = &*self.0;
         let origin = match host_check::check(&headers, &uri, &endpoint.options) {
@@ -323,11 +324,19 @@ fn method_not_allowed() -> HttpReply {
 
 /// Returns a response with a JSON-RPC error as its body.
 fn error_response(status: StatusCode, id: Option<Id>, error: RpcError) -> HttpReply {
-    json(status, Message::response(id, Err(error)).encode())
+    json(status, whole(Message::response(id, Err(error)).encode()))
 }
 
-fn json(status: StatusCode, body: impl Into<ReplyBody>) -> HttpReply {
-    respond(status, "application/json", body.into())
+/// Returns a reply with JSON, of which the content type is yet to be added.
+fn json(status: StatusCode, body: [Bytes; 3]) -> HttpReply {
+    let mut response = HttpReply::new(ReplyBody::Json(body));
+    *response.status_mut() = status;
+    response
+}
+
+/// Returns the parts of a body in one piece.
+fn whole(body: Bytes) -> [Bytes; 3] {
+    [body, Bytes::new(), Bytes::new()]
 }
 
 /// Returns an event stream response.

@@ -23,6 +23,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::time;
 use tokio_util::io::poll_read_buf;
 
+use super::reply::JSON;
 use super::sessions::CrowdMember;
 use super::{DirectRoutes, HttpReply, HttpServerEndpoint, ReplyBody, ServedConnection};
 use crate::http::received_headers::ReceivedHeaders;
@@ -219,15 +220,16 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> ClientStream<S> {
 
     async fn write(&mut self, reply: HttpReply) -> io::Result<()> {
         let (parts, body) = reply.into_parts();
-        let body = match body {
-            ReplyBody::Full(body) => body,
+        let (body, content_type) = match body {
+            ReplyBody::Full(body) => (body, None),
+            ReplyBody::Json(body) => (body, Some(JSON)),
             ReplyBody::Stream(body) => {
-                let head = encode_head(&parts, BodyFraming::Chunked);
+                let head = encode_head(&parts, None, BodyFraming::Chunked);
                 return Box::pin(self.write_stream(head, body)).await;
             }
         };
         let n_bytes = body.iter().map(Bytes::len).sum();
-        let mut head = encode_head(&parts, BodyFraming::Length(n_bytes));
+        let mut head = encode_head(&parts, content_type, BodyFraming::Length(n_bytes));
         if n_bytes > MAX_COPIED_BODY_BYTES {
             let [first, second, third] = body;
             let mut whole = Bytes::from(head).chain(first).chain(second).chain(third);

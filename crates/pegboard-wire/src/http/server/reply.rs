@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 
 use axum::body::Body;
 use bytes::Bytes;
-use http::Response;
+use http::{HeaderValue, Response, header};
 use http_body::{Frame, SizeHint};
 
 /// A reply to an HTTP request.
@@ -16,6 +16,9 @@ pub type HttpReply = Response<ReplyBody>;
 pub enum ReplyBody {
     /// The parts of a complete body that are left; written ones are empty.
     Full([Bytes; 3]),
+    /// The parts of a complete body of JSON, of which the headers do not have the content type yet: most replies have no
+    /// other header, and need no map without it.
+    Json([Bytes; 3]),
     /// Any other body, such as an event stream.
     Stream(Body),
 }
@@ -24,6 +27,18 @@ impl ReplyBody {
     /// Returns a body without bytes.
     pub fn empty() -> Self {
         Self::Full(Default::default())
+    }
+}
+
+/// Content type of JSON.
+pub(super) const JSON: &str = "application/json";
+
+/// Adds the content type to the headers of a reply, where they do not have it yet.
+pub(super) fn complete_headers(reply: &mut HttpReply) {
+    if let ReplyBody::Json(parts) = reply.body_mut() {
+        let parts = std::mem::take(parts);
+        *reply.body_mut() = ReplyBody::Full(parts);
+        reply.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(JSON));
     }
 }
 
@@ -60,7 +75,7 @@ impl http_body::Body for ReplyBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         match self.get_mut() {
-            Self::Full(parts) => {
+            Self::Full(parts) | Self::Json(parts) => {
                 let part = parts.iter_mut().find(|part| !part.is_empty()).map(std::mem::take);
                 Poll::Ready(part.map(|part| Ok(Frame::data(part))))
             }
@@ -70,14 +85,16 @@ impl http_body::Body for ReplyBody {
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::Full(parts) => parts.iter().all(Bytes::is_empty),
+            Self::Full(parts) | Self::Json(parts) => parts.iter().all(Bytes::is_empty),
             Self::Stream(body) => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Full(parts) => SizeHint::with_exact(parts.iter().map(Bytes::len).sum::<usize>() as u64),
+            Self::Full(parts) | Self::Json(parts) => {
+                SizeHint::with_exact(parts.iter().map(Bytes::len).sum::<usize>() as u64)
+            }
             Self::Stream(body) => body.size_hint(),
         }
     }

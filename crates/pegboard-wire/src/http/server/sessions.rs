@@ -18,7 +18,7 @@ use super::channel::{Reader, ReaderItem, parse_event_id};
 use super::event_memory::EventMemory;
 use super::reply::{HttpReply, ReplyBody};
 use super::streams::{RequestEnd, RequestPoll, ResumeError, SessionStreams};
-use super::{HttpRejection, HttpServerOptions, error_response, events, json, plain_text, respond};
+use super::{HttpRejection, HttpServerOptions, error_response, events, json, plain_text, respond, whole};
 use crate::connection::{Connection, InboundCall, cancelled_id};
 use crate::era::Revision;
 use crate::http::headers;
@@ -138,10 +138,10 @@ impl Sessions {
                     let _ = session.streams.route(&OutgoingMessage::new(message));
                     stream_response(&session, reader, self.options.keep_alive)
                 }
-                None => json(StatusCode::OK, message.encode()),
+                None => json(StatusCode::OK, whole(message.encode())),
             }
         } else {
-            json(StatusCode::OK, message.encode())
+            json(StatusCode::OK, whole(message.encode()))
         };
         if is_open {
             if let Ok(id) = HeaderValue::from_str(id.as_str()) {

@@ -80,8 +80,12 @@ pub(super) enum BodyFraming {
     Chunked,
 }
 
-/// Encodes the head of a response, with space for a small body.
-pub(super) fn encode_head(parts: &response::Parts, framing: BodyFraming) -> Vec<u8> {
+/// Encodes the head of a response, with space for a small body. `content_type` is one that its headers do not have.
+pub(super) fn encode_head(
+    parts: &response::Parts,
+    content_type: Option<&str>,
+    framing: BodyFraming,
+) -> Vec<u8> {
     const USUAL_BYTES: usize = 1024;
     let mut head = Vec::with_capacity(USUAL_BYTES);
     head.put_slice(b"HTTP/1.1 ");
@@ -91,6 +95,9 @@ pub(super) fn encode_head(parts: &response::Parts, framing: BodyFraming) -> Vec<
     head.put_slice(b"\r\n");
     for (name, value) in &parts.headers {
         put_field(&mut head, name.as_str(), value.as_bytes());
+    }
+    if let Some(content_type) = content_type {
+        put_field(&mut head, "content-type", content_type.as_bytes());
     }
     match framing {
         BodyFraming::Length(n_bytes) => {
