@@ -148,6 +148,9 @@ impl HttpTransport {
         } else {
             common()
         };
+        if own.is_empty() && !mirrored.has_parameters() {
+            return RequestHeaders::named(shared, mirrored.name().cloned());
+        }
         let mut headers = HeaderMap::new();
         mirrored.set_own(&mut headers);
         headers::set_all(&mut headers, own);

@@ -99,6 +99,16 @@ impl MirroredHeaders {
         headers.insert(METHOD, self.method.clone());
     }
 
+    /// Returns what the request names.
+    pub(crate) fn name(&self) -> Option<&HeaderValue> {
+        self.name.as_ref()
+    }
+
+    /// Returns `true` if arguments of the request are mirrored.
+    pub(crate) fn has_parameters(&self) -> bool {
+        !self.parameters.is_empty()
+    }
+
     /// Sets the headers of this request alone.
     pub(crate) fn set_own(&self, headers: &mut HeaderMap) {
         if let Some(name) = &self.name {

@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::http::headers;
+use crate::http::headers::{self, NAME};
 
 /// Headers that many requests have in common.
 #[derive(Debug)]
@@ -32,23 +32,31 @@ pub(crate) struct RequestHeaders<'h> {
     shared: Arc<SharedHeaders>,
     /// Headers of this request alone, which take precedence.
     own: Cow<'h, HeaderMap>,
+    /// Value of the name header, beside the others: all that differs between most stateless calls.
+    name: Option<HeaderValue>,
 }
 
 impl From<HeaderMap> for RequestHeaders<'_> {
     fn from(headers: HeaderMap) -> Self {
-        Self { shared: SharedHeaders::new(headers), own: Cow::Owned(HeaderMap::new()) }
+        Self { shared: SharedHeaders::new(headers), own: Cow::Owned(HeaderMap::new()), name: None }
     }
 }
 
 impl<'h> RequestHeaders<'h> {
     pub(crate) fn new(shared: Arc<SharedHeaders>, own: Cow<'h, HeaderMap>) -> Self {
-        Self { shared, own }
+        Self { shared, own, name: None }
+    }
+
+    /// Creates the headers of a request with a name, which the shared headers do not have.
+    pub(crate) fn named(shared: Arc<SharedHeaders>, name: Option<HeaderValue>) -> Self {
+        Self { shared, own: Cow::Owned(HeaderMap::new()), name }
     }
 
     /// Returns a size that suffices for most encoded headers.
     pub(super) fn n_bytes(&self) -> usize {
         const OWN_BYTES: usize = 64;
-        self.shared.encoded.len() + OWN_BYTES * self.own.len()
+        let n_name_bytes = self.name.as_ref().map_or(0, |name| NAME.as_str().len() + name.len() + 4);
+        self.shared.encoded.len() + OWN_BYTES * self.own.len() + n_name_bytes
     }
 
     /// Appends the headers as they are sent over HTTP/1.1.
@@ -57,12 +65,16 @@ impl<'h> RequestHeaders<'h> {
             return encode(&self.to_map(), head);
         }
         head.extend_from_slice(&self.shared.encoded);
+        if let Some(name) = &self.name {
+            encode_field(&NAME, name, head);
+        }
         encode(&self.own, head);
     }
 
     /// Returns the headers as a map.
     pub(super) fn to_map(&self) -> HeaderMap {
         let mut all = self.shared.map.clone();
+        all.extend(self.name.clone().map(|name| (NAME, name)));
         headers::set_all(&mut all, &self.own);
         all
     }
@@ -70,16 +82,18 @@ impl<'h> RequestHeaders<'h> {
 
 fn encode(headers: &HeaderMap, head: &mut Vec<u8>) {
     for (name, value) in headers {
-        for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
-            head.extend_from_slice(part);
-        }
+        encode_field(name, value, head);
+    }
+}
+
+fn encode_field(name: &HeaderName, value: &HeaderValue, head: &mut Vec<u8>) {
+    for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
+        head.extend_from_slice(part);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use http::{HeaderName, HeaderValue};
-
     use super::*;
 
     #[test]
@@ -103,5 +117,16 @@ mod tests {
         check(&[("a", "1"), ("b", "2")], &[], "a: 1\r\nb: 2\r\n");
         check(&[("a", "1")], &[("b", "2")], "a: 1\r\nb: 2\r\n");
         check(&[("a", "1"), ("b", "2")], &[("a", "3"), ("a", "4")], "a: 3\r\na: 4\r\nb: 2\r\n");
+    }
+
+    #[test]
+    fn a_name_is_one_of_the_headers() {
+        let shared = HeaderMap::from_iter([(HeaderName::from_static("a"), HeaderValue::from_static("1"))]);
+        let name = Some(HeaderValue::from_static("echo"));
+        let headers = RequestHeaders::named(SharedHeaders::new(shared), name);
+        let mut encoded = Vec::new();
+        headers.encode(&mut encoded);
+        assert_eq!(String::from_utf8(encoded).unwrap(), "a: 1\r\nmcp-name: echo\r\n");
+        assert_eq!(headers.to_map()[NAME], "echo");
     }
 }
