@@ -399,6 +399,11 @@ impl RawJson {
     /// ```
     #[must_use]
     pub fn remove(mut self, names: &[&str]) -> Self {
+        if let Some(members) = &self.members
+            && !members.has_any(&self.bytes, names)
+        {
+            return self;
+        }
         while let Some((index, cut)) = self.find_cut(names) {
             if let Some(members) = &mut self.members {
                 Arc::make_mut(members).remove(index, cut.len());

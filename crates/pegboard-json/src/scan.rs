@@ -251,6 +251,14 @@ impl MemberSpans {
         Some(found.value.0 as usize..found.value.1 as usize)
     }
 
+    /// Returns `true` if a member of the scanned text has one of these names.
+    pub(crate) fn has_any(&self, text: &[u8], names: &[&str]) -> bool {
+        self.spans[..self.len].iter().any(|member| {
+            let key = &text[member.key.0 as usize..member.key.1 as usize];
+            names.iter().any(|name| string_equals(key, name))
+        })
+    }
+
     /// Iterates over the spans of each key (with its quotes) and value.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
         let span = |(start, end): (u32, u32)| start as usize..end as usize;

@@ -74,17 +74,14 @@ pub(super) fn with_task_request(
     client: &McpClient,
     context: &CallContext,
 ) -> RawJson {
-    let accepts_tasks = || client.server().capabilities.at(&["tasks", "requests", "tools", "call"]).is_some();
-    if client.era() == Era::Stateless || !accepts_tasks() {
-        return params.clone();
-    }
     let task_mode = context.client().task_mode();
-    let is_wanted = match TaskSupport::of(tool) {
+    let is_wanted = || match TaskSupport::of(tool) {
         TaskSupport::Never => false,
         TaskSupport::Optional => task_mode.accepts_task(),
         TaskSupport::Required => true,
     };
-    if !is_wanted {
+    let accepts_tasks = || client.server().capabilities.at(&["tasks", "requests", "tools", "call"]).is_some();
+    if client.era() == Era::Stateless || !is_wanted() || !accepts_tasks() {
         return params.clone();
     }
     let lifetime = match task_mode {

@@ -39,7 +39,19 @@ impl Id {
 
 /// Parses an integer literal. `-0` is rejected: it would be sent back as `0`.
 pub(super) fn integer(value: &[u8]) -> Option<i64> {
-    if value == b"-0" { None } else { std::str::from_utf8(value).ok()?.parse().ok() }
+    let (digits, is_negative) = match value.strip_prefix(b"-") {
+        Some(digits) => (digits, true),
+        None => (value, false),
+    };
+    if digits.is_empty() || value == b"-0" {
+        return None;
+    }
+    // Negative, since the smallest number has no positive counterpart.
+    let negative = digits.iter().try_fold(0_i64, |so_far, byte| {
+        let digit = byte.is_ascii_digit().then(|| i64::from(byte - b'0'))?;
+        so_far.checked_mul(10)?.checked_sub(digit)
+    })?;
+    if is_negative { Some(negative) } else { negative.checked_neg() }
 }
 
 impl Serialize for Id {

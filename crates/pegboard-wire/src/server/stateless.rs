@@ -195,7 +195,7 @@ fn with_required_fields(result: RawJson, method: &str, info_meta: &RawJson) -> R
         ("_meta", own.is_none().then(|| info_meta.clone())),
     ];
     let own = own.filter(|own| own.get(meta::SERVER_INFO).is_none());
-    let result = match own.zip(info_meta.get(meta::SERVER_INFO)) {
+    let result = match own.and_then(|own| Some((own, info_meta.get(meta::SERVER_INFO)?))) {
         Some((own, info)) => result.with("_meta", &own.with(meta::SERVER_INFO, &info)),
         None => result,
     };
