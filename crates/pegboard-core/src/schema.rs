@@ -11,14 +11,19 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use crate::validation::{ValidationResult, Violation};
-use budget::BudgetExceeded;
+use dry_run::BudgetExceeded;
 
 mod budget;
 mod compat;
+mod compilation;
 mod derive;
+mod dry_run;
 mod full;
 mod literal;
+mod patterns;
 mod report;
+mod steps;
+mod validator_memory;
 mod vocabulary;
 
 /// A schema and its validation rules, compiled at first use and shared by its clones.
@@ -210,16 +215,18 @@ impl Schema {
     /// Returns `true` if [`check`](Self::check) may take more than a few milliseconds, so that it should not run on a
     /// thread that serves others.
     pub fn is_costly(&self, data: &Value) -> bool {
-        /// Size of a schema that takes about as long to compile.
-        const MAX_CHEAP_BYTES: usize = 32 * 1024;
-        let is_large = |raw: &RawJson| raw.as_bytes().len() > MAX_CHEAP_BYTES;
-        if self.0.compiled.get().is_none() && self.0.raw.as_ref().is_some_and(is_large) {
+        if self.0.compiled.get().is_none() && self.is_costly_to_compile() {
             return true;
         }
         match self.compiled() {
             Compiled::Full(validator, _) => validator.is_costly(data, self.as_json()),
             Compiled::Anything | Compiled::Skipped(_) | Compiled::Rejected(_) | Compiled::Compat => false,
         }
+    }
+
+    fn is_costly_to_compile(&self) -> bool {
+        let is_large = |raw: &RawJson| raw.as_bytes().len() > compilation::MAX_CHEAP_BYTES;
+        self.0.raw.as_ref().is_some_and(is_large) || compilation::is_costly(self.as_json())
     }
 
     /// Validates `data` and returns all violations.
@@ -262,9 +269,9 @@ impl Schema {
             return Compiled::Anything;
         }
         let (json, rules) = (self.as_json(), &self.0.rules);
-        let compiled = budget::analyze(json).and_then(|budget| match rules.dialect {
+        let compiled = budget::analyze(json).and_then(|analyzed| match rules.dialect {
             SchemaDialect::Compat => Ok(Compiled::Compat),
-            SchemaDialect::JsonSchema => full::compile(json, *rules, budget)
+            SchemaDialect::JsonSchema => full::compile(json, *rules, analyzed)
                 .map(|(validator, warnings)| Compiled::Full(validator, warnings)),
         });
         match (compiled, rules.strictness) {

@@ -1,41 +1,61 @@
 //! Cost limits: rejects schema bombs before compilation, and costly combinations of schema and value before
 //! validation.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
 use std::ptr;
 
 use serde_json::{Map, Value};
 
+use super::dry_run::{CHEAP_STEPS, CheckPurpose, DryRun, REFERENCES_VERDICT_STEPS, VERDICT_STEPS};
+use super::steps::{self, LocationSteps, TextRate};
 use super::vocabulary;
 
 /// Maximum nesting of the schema.
 const MAX_DEPTH: usize = 128;
 /// Maximum number of subschemas.
 const MAX_NODES: usize = 100_000;
-/// Maximum number of patterns, each of which may take a megabyte when compiled.
+/// Maximum number of patterns.
 const MAX_PATTERNS: usize = 200;
+/// Maximum size of the paths of all keywords, each of which the validator stores.
+const MAX_PATH_BYTES: usize = 16 << 20;
 /// Maximum number of subschemas that apply to one location of the value, references followed.
 const MAX_APPLIED: u64 = 10_000;
 /// Maximum length of a chain of references at one location of the value.
 const MAX_HOPS: usize = 100;
-/// Maximum number of steps of a validation that need not leave the thread of its caller: a few milliseconds.
-const CHEAP_STEPS: u64 = 20_000;
 /// Cost multiplier of `unevaluated…`, which evaluates its neighbours repeatedly.
-const UNEVALUATED_FACTOR: u64 = 3;
+pub(super) const UNEVALUATED_FACTOR: u64 = 3;
+/// Size of a value in a report, without its text.
+const VALUE_BYTES: usize = 32;
+/// Cost of a copy of the value for a report: one step for each kilobyte.
+const COPY_RATE: TextRate = 16;
 
 /// Static cost information of a schema.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) struct SchemaBudget {
     /// `true` if the cost depends on the value, so that a dry run is needed.
-    pub(super) needs_dry_run: bool,
-    /// Maximum number of subschemas that apply to one location of the value.
-    max_applied: u64,
+    needs_dry_run: bool,
+    /// Maximum number of steps at one location of the value, if that needs no dry run.
+    steps_per_value: u64,
+    /// Maximum cost of reading a text of the value.
+    text_rate: TextRate,
+    /// Rates of the patterns that are checked.
+    patterns: HashMap<String, TextRate>,
     /// JSON pointers of the anchors that references use.
     names: HashMap<String, String>,
 }
 
+/// A schema of which the cost is known, except for its patterns.
+pub(super) struct AnalyzedSchema {
+    pub(super) budget: SchemaBudget,
+    /// JSON pointer and text of each pattern, `patternProperties` included.
+    pub(super) patterns: Vec<(String, String)>,
+    /// Estimated memory of the compiled form, without its patterns.
+    pub(super) n_bytes: usize,
+}
+
 /// Analyzes the cost of a schema; fails if it is too high or a reference cannot be resolved.
-pub(super) fn analyze(schema: &Value) -> Result<SchemaBudget, String> {
+pub(super) fn analyze(schema: &Value) -> Result<AnalyzedSchema, String> {
     if is_deeper_than(schema, MAX_DEPTH) {
         return Err(format!("it is nested deeper than {MAX_DEPTH} levels"));
     }
@@ -44,7 +64,14 @@ pub(super) fn analyze(schema: &Value) -> Result<SchemaBudget, String> {
     while let Some(node) = analysis.pending.pop() {
         analysis.cost(node)?;
     }
-    Ok(analysis.budget)
+    let CostAnalysis { mut budget, patterns, path_bytes, n_stored, n_branches, .. } = analysis;
+    let copy_rate = n_branches.saturating_mul(COPY_RATE);
+    budget.add_text_rate(copy_rate);
+    if !budget.needs_dry_run {
+        let copies = steps::of_text(VALUE_BYTES, copy_rate);
+        budget.steps_per_value = LocationSteps::of(schema).max().saturating_add(copies);
+    }
+    Ok(AnalyzedSchema { budget, patterns, n_bytes: path_bytes.saturating_add(n_stored) })
 }
 
 /// Returns `true` if a value nests deeper than `limit` levels.
@@ -58,46 +85,89 @@ fn is_deeper_than(value: &Value, limit: usize) -> bool {
 }
 
 impl SchemaBudget {
+    /// Adds the cost of a pattern with a program of this size, which occurs at some number of places.
+    pub(super) fn add_pattern(&mut self, pattern: String, program_bytes: usize, n_places: usize) {
+        let rate = steps::pattern_rate(program_bytes);
+        self.patterns.insert(pattern, rate);
+        // A name is matched a second time for `additionalProperties`.
+        self.add_text_rate(rate.saturating_mul(2 * n_places as u64));
+    }
+
+    fn add_text_rate(&mut self, rate: TextRate) {
+        self.text_rate = self.text_rate.saturating_add(rate);
+    }
+
+    /// Returns the cost of matching a text against a pattern; 0 for a pattern that is not checked.
+    pub(super) fn pattern_rate(&self, pattern: &str) -> TextRate {
+        self.patterns.get(pattern).copied().unwrap_or(0)
+    }
+
     /// Returns `true` if validation may take more than [`CHEAP_STEPS`].
     pub(super) fn is_costly(&self, root: &Value, value: &Value) -> bool {
-        if self.needs_dry_run {
-            return DryRun::run_with(root, self, value, CheckPurpose::Verdict, CHEAP_STEPS).is_err();
+        !self.is_within(value, CHEAP_STEPS)
+            && DryRun::run(root, self, value, CheckPurpose::Report, CHEAP_STEPS).is_err()
+    }
+
+    /// Returns the maximum number of steps for a verdict.
+    pub(super) fn max_verdict_steps(&self) -> u64 {
+        if self.needs_dry_run { REFERENCES_VERDICT_STEPS } else { VERDICT_STEPS }
+    }
+
+    /// Returns `true` if validation takes at most `limit` steps, whatever the value contains. Faster than a dry run.
+    pub(super) fn is_within(&self, value: &Value, limit: u64) -> bool {
+        !self.needs_dry_run && self.rest(value, limit, 0).is_some()
+    }
+
+    /// Returns what a value and its parts leave of `limit`.
+    fn rest(&self, value: &Value, limit: u64, path_bytes: usize) -> Option<u64> {
+        let here = self.steps_per_value.saturating_mul(1 + (path_bytes / 1_024) as u64);
+        let rest = limit.checked_sub(here)?;
+        match value {
+            Value::String(text) => rest.checked_sub(steps::of_text(text.len(), self.text_rate)),
+            Value::Array(items) => {
+                items.iter().try_fold(rest, |rest, item| self.rest(item, rest, path_bytes + 1))
+            }
+            Value::Object(members) => members.iter().try_fold(rest, |rest, (name, member)| {
+                // A name is read, and for `propertyNames` it is a value.
+                let read = steps::of_text(name.len(), self.text_rate);
+                self.rest(member, rest.checked_sub(read)?, path_bytes + 1 + name.len())
+            }),
+            Value::Null | Value::Bool(_) | Value::Number(_) => Some(rest),
         }
-        let max_values = CHEAP_STEPS / self.max_applied.max(1);
-        count_values(value, max_values).is_none()
     }
 
     /// Resolves a reference inside the schema; `None` for the meta-schemas.
     pub(super) fn target<'s>(&self, root: &'s Value, reference: &str) -> Option<&'s Value> {
-        let (base, fragment) = reference.split_once('#').unwrap_or((reference, ""));
+        let base = reference.split_once('#').map_or(reference, |(base, _)| base);
         let is_here = base.is_empty()
             || root.get("$id").and_then(Value::as_str).is_some_and(|id| id.trim_end_matches('#') == base);
-        match fragment {
-            _ if !is_here => None,
-            "" => Some(root),
-            pointer if pointer.starts_with('/') => root.pointer(&percent_decoded(pointer)),
-            name => root.pointer(self.names.get(name)?),
+        if is_here { root.pointer(&self.pointer(reference)?) } else { None }
+    }
+
+    /// Returns the JSON pointer of a reference.
+    fn pointer(&self, reference: &str) -> Option<Cow<'_, str>> {
+        match reference.split_once('#').map_or("", |(_, fragment)| fragment) {
+            "" => Some("".into()),
+            pointer if pointer.starts_with('/') => Some(percent_decoded(pointer).into()),
+            name => self.names.get(name).map(|pointer| pointer.as_str().into()),
         }
     }
-}
-
-/// Counts the values in a value; `None` if there are more than `limit`.
-fn count_values(value: &Value, limit: u64) -> Option<u64> {
-    let rest = limit.checked_sub(1)?;
-    let add = |n_values: u64, inner: &Value| Some(n_values + count_values(inner, rest - n_values.min(rest))?);
-    let n_inner = match value {
-        Value::Array(items) => items.iter().try_fold(0, add)?,
-        Value::Object(members) => members.values().try_fold(0, add)?,
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
-    };
-    Some(n_inner + 1)
 }
 
 struct CostAnalysis<'s> {
     root: &'s Value,
     budget: SchemaBudget,
     n_nodes: usize,
-    n_patterns: usize,
+    /// JSON pointer and text of each pattern.
+    patterns: Vec<(String, String)>,
+    /// Size of the paths of all keywords.
+    path_bytes: usize,
+    /// Estimated memory of everything else that the validator stores.
+    n_stored: usize,
+    /// Number of subschemas of `anyOf` and `oneOf`.
+    n_branches: u64,
+    /// Subschemas that have been counted.
+    walked: HashSet<*const Value>,
     /// Subschemas without a computed cost.
     pending: Vec<&'s Value>,
     costs: HashMap<*const Value, CostState>,
@@ -126,7 +196,11 @@ impl<'s> CostAnalysis<'s> {
             root,
             budget: SchemaBudget::default(),
             n_nodes: 0,
-            n_patterns: 0,
+            patterns: Vec::new(),
+            path_bytes: 0,
+            n_stored: 0,
+            n_branches: 0,
+            walked: HashSet::new(),
             pending: vec![root],
             costs: HashMap::new(),
             n_open: 0,
@@ -136,6 +210,9 @@ impl<'s> CostAnalysis<'s> {
     /// Counts the subschemas below a node and records their anchors.
     fn walk(&mut self, node: &'s Value, pointer: &mut String, is_root: bool) -> Result<(), String> {
         let Some(keywords) = node.as_object() else { return Ok(()) };
+        if !self.walked.insert(node) {
+            return Ok(());
+        }
         self.n_nodes += 1;
         if self.n_nodes > MAX_NODES {
             return Err(format!("it has more than {MAX_NODES} subschemas"));
@@ -146,7 +223,7 @@ impl<'s> CostAnalysis<'s> {
                 let length = pointer.len();
                 for part in [Some(keyword.as_str()), name.as_deref()].into_iter().flatten() {
                     pointer.push('/');
-                    pointer.push_str(&part.replace('~', "~0").replace('/', "~1"));
+                    pointer.push_str(&escaped(part));
                 }
                 self.walk(inner, pointer, false)?;
                 pointer.truncate(length);
@@ -156,10 +233,14 @@ impl<'s> CostAnalysis<'s> {
     }
 
     fn record(&mut self, keywords: &Map<String, Value>, pointer: &str, is_root: bool) -> Result<(), String> {
-        self.n_patterns += usize::from(keywords.contains_key("pattern"));
-        self.n_patterns += keywords.get("patternProperties").and_then(Value::as_object).map_or(0, Map::len);
-        if self.n_patterns > MAX_PATTERNS {
+        for (keyword, value) in keywords {
+            self.store(keyword, value, pointer);
+        }
+        if self.patterns.len() > MAX_PATTERNS {
             return Err(format!("it has more than {MAX_PATTERNS} patterns"));
+        }
+        if self.path_bytes > MAX_PATH_BYTES {
+            return Err(format!("the paths of its keywords take more than {} MiB", MAX_PATH_BYTES >> 20));
         }
         for naming in ["$anchor", "$dynamicAnchor", "$id"] {
             let Some(name) = keywords.get(naming).and_then(Value::as_str) else { continue };
@@ -173,6 +254,38 @@ impl<'s> CostAnalysis<'s> {
         }
         self.budget.needs_dry_run |= is_unevaluated(keywords);
         Ok(())
+    }
+
+    /// Records the costs of one keyword.
+    fn store(&mut self, keyword: &str, value: &Value, pointer: &str) {
+        /// Memory of the check of one keyword.
+        const CHECK_BYTES: usize = 256;
+        /// Memory of one step of a check, of which there are two copies.
+        const STEP_BYTES: u64 = 2 * 80;
+        self.path_bytes += pointer.len() + keyword.len();
+        let checked = match keyword {
+            "enum" | "const" | "required" | "dependentRequired" | "dependencies" => steps::of_value(value),
+            _ => 0,
+        };
+        let n_bytes = usize::try_from(checked.saturating_mul(STEP_BYTES)).unwrap_or(usize::MAX);
+        self.n_stored = self.n_stored.saturating_add(n_bytes).saturating_add(CHECK_BYTES);
+        match (keyword, value) {
+            ("pattern", Value::String(pattern)) => {
+                self.patterns.push((format!("{pointer}/pattern"), pattern.clone()));
+            }
+            ("patternProperties", Value::Object(patterns)) => {
+                let pointers = patterns.keys().take(MAX_PATTERNS + 1);
+                self.patterns.extend(
+                    pointers.map(|name| (format!("{pointer}/{keyword}/{}", escaped(name)), name.clone())),
+                );
+            }
+            // Each branch copies the value into its report.
+            ("anyOf" | "oneOf", Value::Array(branches)) => self.n_branches += branches.len() as u64,
+            _ => {
+                let rate = steps::text_rate(keyword, value, &self.budget);
+                self.budget.add_text_rate(rate);
+            }
+        }
     }
 
     fn cost(&mut self, node: &'s Value) -> Result<Cost, String> {
@@ -206,7 +319,6 @@ impl<'s> CostAnalysis<'s> {
             return Err(too_long());
         }
         self.n_open -= 1;
-        self.budget.max_applied = self.budget.max_applied.max(cost.applied);
         self.costs.insert(node, CostState::Known(cost));
         Ok(cost)
     }
@@ -219,7 +331,14 @@ impl<'s> CostAnalysis<'s> {
         self.budget.needs_dry_run = true;
         let Some(reference) = value.as_str() else { return Ok(Vec::new()) };
         match self.budget.target(self.root, reference) {
-            Some(target) => Ok(vec![target]),
+            Some(target) => {
+                // A reference may lead to a place that is no schema otherwise.
+                if !self.walked.contains(&ptr::from_ref(target)) {
+                    let mut pointer = self.budget.pointer(reference).unwrap_or_default().into_owned();
+                    self.walk(target, &mut pointer, false)?;
+                }
+                Ok(vec![target])
+            }
             None if is_known_draft(reference) => Ok(Vec::new()),
             None => Err(format!("it refers to '{reference}', which it does not contain")),
         }
@@ -230,11 +349,11 @@ fn too_long() -> String {
     format!("more than {MAX_HOPS} subschemas refer to one another")
 }
 
-fn is_reference(keyword: &str) -> bool {
+pub(super) fn is_reference(keyword: &str) -> bool {
     matches!(keyword, "$ref" | "$dynamicRef" | "$recursiveRef")
 }
 
-fn is_unevaluated(keywords: &Map<String, Value>) -> bool {
+pub(super) fn is_unevaluated(keywords: &Map<String, Value>) -> bool {
     keywords.contains_key("unevaluatedProperties") || keywords.contains_key("unevaluatedItems")
 }
 
@@ -245,175 +364,21 @@ fn is_known_draft(reference: &str) -> bool {
 }
 
 /// Returns the subschemas, apart from references, that a keyword applies to the value itself.
-fn in_place<'s>(keyword: &str, value: &'s Value) -> impl Iterator<Item = &'s Value> + use<'s> {
-    let applies = matches!(
+pub(super) fn in_place<'s>(keyword: &str, value: &'s Value) -> impl Iterator<Item = &'s Value> + use<'s> {
+    let applied = is_in_place(keyword).then(|| vocabulary::subschemas(keyword, value));
+    applied.into_iter().flatten().map(|(_, inner)| inner)
+}
+
+pub(super) fn is_in_place(keyword: &str) -> bool {
+    matches!(
         keyword,
         "allOf" | "anyOf" | "oneOf" | "not" | "if" | "then" | "else" | "dependentSchemas" | "dependencies"
-    );
-    applies.then(|| vocabulary::subschemas(keyword, value)).into_iter().flatten().map(|(_, inner)| inner)
+    )
 }
 
-/// Simulated validation that counts the worst-case cost of the real one.
-pub(super) struct DryRun<'s> {
-    root: &'s Value,
-    budget: &'s SchemaBudget,
-    fuel: u64,
-    /// Recursion depth of the real validation.
-    pub(super) frames: usize,
-    purpose: CheckPurpose,
-}
-
-/// Purpose of the real validation.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum CheckPurpose {
-    /// A yes or no.
-    Verdict,
-    /// The list of violations, for which branches copy the value.
-    Report,
-}
-
-/// The real validation could exceed its budget.
-pub(super) struct BudgetExceeded;
-
-impl<'s> DryRun<'s> {
-    /// Maximum number of steps for a verdict, which takes well under a second.
-    const VERDICT_FUEL: u64 = 2_000_000;
-    /// Maximum number of steps and kilobytes for a report.
-    const REPORT_FUEL: u64 = 100_000;
-    const MAX_FRAMES: usize = 1_000;
-
-    /// Returns the recursion depth of the real validation, unless it costs too much.
-    pub(super) fn run(
-        root: &'s Value,
-        budget: &'s SchemaBudget,
-        value: &Value,
-        purpose: CheckPurpose,
-    ) -> Result<usize, BudgetExceeded> {
-        let fuel = match purpose {
-            CheckPurpose::Verdict => Self::VERDICT_FUEL,
-            CheckPurpose::Report => Self::REPORT_FUEL,
-        };
-        Self::run_with(root, budget, value, purpose, fuel)
-    }
-
-    fn run_with(
-        root: &'s Value,
-        budget: &'s SchemaBudget,
-        value: &Value,
-        purpose: CheckPurpose,
-        fuel: u64,
-    ) -> Result<usize, BudgetExceeded> {
-        let mut dry_run = Self { root, budget, fuel, frames: 0, purpose };
-        dry_run.visit(root, value, 0)?;
-        Ok(dry_run.frames)
-    }
-
-    fn spend(&mut self, steps: u64) -> Result<(), BudgetExceeded> {
-        self.fuel = self.fuel.checked_sub(steps).ok_or(BudgetExceeded)?;
-        Ok(())
-    }
-
-    fn visit(&mut self, schema: &'s Value, value: &Value, depth: usize) -> Result<(), BudgetExceeded> {
-        self.spend(1)?;
-        self.frames = self.frames.max(depth);
-        if depth > Self::MAX_FRAMES {
-            return Err(BudgetExceeded);
-        }
-        let Some(keywords) = schema.as_object() else { return Ok(()) };
-        let times = if is_unevaluated(keywords) { UNEVALUATED_FACTOR } else { 1 };
-        for (keyword, subschemas) in keywords {
-            for _ in 0..times {
-                self.in_place(keyword, subschemas, value, depth)?;
-            }
-            match value {
-                Value::Object(members) => self.members(keyword, subschemas, members, depth)?,
-                Value::Array(items) => self.items(keyword, subschemas, items, depth)?,
-                Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-            }
-        }
-        Ok(())
-    }
-
-    fn in_place(
-        &mut self,
-        keyword: &str,
-        value: &'s Value,
-        data: &Value,
-        depth: usize,
-    ) -> Result<(), BudgetExceeded> {
-        if is_reference(keyword) {
-            let target = value.as_str().and_then(|reference| self.budget.target(self.root, reference));
-            return target.map_or(Ok(()), |target| self.visit(target, data, depth + 1));
-        }
-        if self.purpose == CheckPurpose::Report
-            && let ("anyOf" | "oneOf", Some(branches)) = (keyword, value.as_array())
-        {
-            let copies = u64::try_from(branches.len()).unwrap_or(u64::MAX);
-            self.spend(copies.saturating_mul(kilobytes(data)))?;
-        }
-        in_place(keyword, value).try_for_each(|applied| self.visit(applied, data, depth + 1))
-    }
-
-    fn members(
-        &mut self,
-        keyword: &str,
-        value: &'s Value,
-        members: &Map<String, Value>,
-        depth: usize,
-    ) -> Result<(), BudgetExceeded> {
-        match (keyword, value) {
-            ("properties", Value::Object(properties)) => {
-                for (name, member) in members {
-                    if let Some(schema) = properties.get(name) {
-                        self.visit(schema, member, depth + 1)?;
-                    }
-                }
-            }
-            ("patternProperties", Value::Object(patterns)) => {
-                for schema in patterns.values() {
-                    members.values().try_for_each(|member| self.visit(schema, member, depth + 1))?;
-                }
-            }
-            ("additionalProperties" | "unevaluatedProperties", schema) => {
-                members.values().try_for_each(|member| self.visit(schema, member, depth + 1))?;
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    fn items(
-        &mut self,
-        keyword: &str,
-        value: &'s Value,
-        items: &[Value],
-        depth: usize,
-    ) -> Result<(), BudgetExceeded> {
-        match (keyword, value) {
-            ("items" | "prefixItems", Value::Array(schemas)) => {
-                schemas.iter().zip(items).try_for_each(|(schema, item)| self.visit(schema, item, depth + 1))
-            }
-            ("items" | "additionalItems" | "unevaluatedItems" | "contains", schema) => {
-                items.iter().try_for_each(|item| self.visit(schema, item, depth + 1))
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
-/// Estimates the size of a value; at least 1.
-fn kilobytes(value: &Value) -> u64 {
-    fn bytes(value: &Value) -> usize {
-        match value {
-            Value::String(text) => 32 + text.len(),
-            Value::Array(items) => 32 + items.iter().map(bytes).sum::<usize>(),
-            Value::Object(members) => {
-                32 + members.iter().map(|(name, member)| 32 + name.len() + bytes(member)).sum::<usize>()
-            }
-            Value::Null | Value::Bool(_) | Value::Number(_) => 32,
-        }
-    }
-    1 + bytes(value) as u64 / 1_024
+/// Escapes a name for a JSON pointer.
+fn escaped(name: &str) -> String {
+    name.replace('~', "~0").replace('/', "~1")
 }
 
 /// Decodes a URI fragment into a JSON pointer.

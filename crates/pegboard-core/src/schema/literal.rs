@@ -1,12 +1,15 @@
 //! Literals in validation messages.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use serde_json::Value;
 
 /// Maximum length of a quoted value.
 const MAX_QUOTED_CHARS: usize = 120;
+/// Maximum number of options in a list, and length from which on no further one is added.
 const MAX_QUOTED_OPTIONS: usize = 50;
+const MAX_LIST_CHARS: usize = 1_000;
 
 /// Spelling of `true`, `false` and `null`.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -17,10 +20,18 @@ pub(super) enum LiteralStyle {
 
 /// Formats a list of values: `['red', 'green']`.
 pub(super) fn literal_list(values: &[Value], style: LiteralStyle) -> String {
-    let mut shown: Vec<String> =
-        values.iter().take(MAX_QUOTED_OPTIONS).map(|value| literal(value, style)).collect();
-    if values.len() > MAX_QUOTED_OPTIONS {
-        shown.push(format!("… {} more", values.len() - MAX_QUOTED_OPTIONS));
+    let mut shown: Vec<String> = Vec::new();
+    let mut n_chars = 0;
+    for value in values.iter().take(MAX_QUOTED_OPTIONS) {
+        if n_chars > MAX_LIST_CHARS {
+            break;
+        }
+        let text = literal(value, style);
+        n_chars += text.chars().count();
+        shown.push(text);
+    }
+    if values.len() > shown.len() {
+        shown.push(format!("… {} more", values.len() - shown.len()));
     }
     format!("[{}]", shown.join(", "))
 }
@@ -29,9 +40,14 @@ pub(super) fn literal_list(values: &[Value], style: LiteralStyle) -> String {
 pub(super) fn literal(value: &Value, style: LiteralStyle) -> String {
     let mut text = String::new();
     write_literal(&mut text, value, style);
-    match text.char_indices().nth(MAX_QUOTED_CHARS) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
+    shortened(&text, MAX_QUOTED_CHARS).into_owned()
+}
+
+/// Truncates a text to this number of characters.
+pub(super) fn shortened(text: &str, max_chars: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(max_chars) {
+        Some((end, _)) => format!("{}…", &text[..end]).into(),
+        None => text.into(),
     }
 }
 

@@ -11,11 +11,15 @@ use jsonschema::{JsonType, ValidationError};
 use serde_json::Value;
 
 use super::budget::SchemaBudget;
-use super::literal::{LiteralStyle, literal, literal_list};
+use super::literal::{LiteralStyle, literal, literal_list, shortened};
 use crate::validation::Violation;
 
 /// Maximum number of violations reported for one value.
 pub(super) const MAX_VIOLATIONS: usize = 1_000;
+/// Maximum size of all violations reported for one value.
+const MAX_REPORT_BYTES: usize = 256 << 10;
+/// Maximum length of a name in a path, and of a pattern or format.
+const MAX_NAME_CHARS: usize = 500;
 
 /// Order of keywords at one location.
 const KEYWORD_ORDER: &[&str] = &[
@@ -66,18 +70,28 @@ pub(super) fn violations<'a>(
 ) -> Vec<Violation> {
     let mut ranked: Vec<RankedError<'_, '_>> =
         errors.take(MAX_VIOLATIONS + 1).map(|error| RankedError::of(error, data, schema, budget)).collect();
-    let is_cut = ranked.len() > MAX_VIOLATIONS;
+    let mut is_cut = ranked.len() > MAX_VIOLATIONS;
     drop_errors_implied_by_type(&mut ranked);
     // Stable sort: errors of equal rank keep the validator's order.
     ranked.sort_by(|a, b| a.rank.cmp(&b.rank));
-    capped(ranked.iter().flat_map(RankedError::violations).take(MAX_VIOLATIONS + 1).collect(), is_cut)
+    let (mut found, mut n_bytes) = (Vec::new(), 0);
+    for violation in ranked.iter().flat_map(RankedError::violations).take(MAX_VIOLATIONS + 1) {
+        n_bytes += violation.text().len();
+        if n_bytes > MAX_REPORT_BYTES {
+            is_cut = true;
+            break;
+        }
+        found.push(violation);
+    }
+    capped(found, is_cut)
 }
 
 /// Truncates a list of violations, with a final entry that says so.
 pub(super) fn capped(mut found: Vec<Violation>, is_cut: bool) -> Vec<Violation> {
     if is_cut || found.len() > MAX_VIOLATIONS {
         found.truncate(MAX_VIOLATIONS);
-        found.push(Violation::plain(format!("$: only the first {MAX_VIOLATIONS} violations are listed")));
+        let n_listed = found.len();
+        found.push(Violation::plain(format!("$: only the first {n_listed} violations are listed")));
     }
     found
 }
@@ -142,7 +156,7 @@ impl<'a, 's> RankedError<'a, 's> {
         let value = self.error.instance();
         match self.error.kind() {
             ValidationErrorKind::Required { property } => {
-                let name = property.as_str().unwrap_or_default();
+                let name = shortened(property.as_str().unwrap_or_default(), MAX_NAME_CHARS);
                 vec![self.violation_at(&format!(".{name}"), &format!(".{name}"), "required field missing")]
             }
             ValidationErrorKind::AdditionalProperties { unexpected }
@@ -199,6 +213,8 @@ impl<'a, 's> RankedError<'a, 's> {
         names.sort();
         names
             .iter()
+            .take(MAX_VIOLATIONS + 1)
+            .map(|name| shortened(name, MAX_NAME_CHARS))
             .map(|name| self.violation_at(&format!(".{name}"), ".*", "additional property not allowed"))
             .collect()
     }
@@ -229,6 +245,7 @@ fn problem(kind: &ValidationErrorKind, value: &Value) -> String {
     let n_chars = || value.as_str().map_or(0, |text| text.chars().count());
     let n_items = || value.as_array().map_or(0, Vec::len);
     let n_properties = || value.as_object().map_or(0, serde_json::Map::len);
+    let short = |text| shortened(text, MAX_NAME_CHARS);
     match kind {
         Kind::Type { kind } => format!("expected type {}, got {}", type_names(kind), json_type(value)),
         Kind::MinLength { limit } => format!("string length {} < minLength {limit}", n_chars()),
@@ -244,10 +261,12 @@ fn problem(kind: &ValidationErrorKind, value: &Value) -> String {
         Kind::Constant { expected_value } => {
             format!("expected the constant {}", literal(expected_value, LiteralStyle::Json))
         }
-        Kind::Pattern { pattern } => format!("string does not match pattern '{pattern}'"),
-        Kind::Format { format } => format!("string is not a valid {format}"),
-        Kind::ContentEncoding { content_encoding } => format!("string is not valid {content_encoding}"),
-        Kind::ContentMediaType { content_media_type } => format!("string is not valid {content_media_type}"),
+        Kind::Pattern { pattern } => format!("string does not match pattern '{}'", short(pattern)),
+        Kind::Format { format } => format!("string is not a valid {}", short(format)),
+        Kind::ContentEncoding { content_encoding: name }
+        | Kind::ContentMediaType { content_media_type: name } => {
+            format!("string is not valid {}", short(name))
+        }
         Kind::FalseSchema => "no value is allowed here".to_owned(),
         Kind::Not { .. } => "value matches a schema that is not allowed".to_owned(),
         Kind::AnyOf { context } => format!("value matches none of the anyOf schemas{}", reasons(context)),
@@ -285,7 +304,8 @@ fn reasons(branches: &[Vec<ValidationError<'static>>]) -> String {
         text.push_str(if index == 0 { " (" } else { " | " });
         match first.kind() {
             ValidationErrorKind::Required { property } => {
-                let _ = write!(text, "{}: required field missing", property.as_str().unwrap_or_default());
+                let name = shortened(property.as_str().unwrap_or_default(), MAX_NAME_CHARS);
+                let _ = write!(text, "{name}: required field missing");
             }
             // One level of reasons; more would grow with every level of the value.
             ValidationErrorKind::AnyOf { .. } | ValidationErrorKind::OneOfNotValid { .. } => {
@@ -307,7 +327,7 @@ impl ValuePath {
 
     fn enter(&mut self, segment: &LocationSegment<'_>, is_declared: bool) {
         let name = match segment {
-            LocationSegment::Property(name) => format!(".{name}"),
+            LocationSegment::Property(name) => format!(".{}", shortened(name, MAX_NAME_CHARS)),
             LocationSegment::Index(index) => format!("[{index}]"),
         };
         let hidden = matches!(segment, LocationSegment::Property(_)) && !is_declared;

@@ -7,6 +7,7 @@ mod chain;
 mod chain_extras;
 mod chain_file;
 mod chain_paths;
+mod costly_schemas;
 mod durations;
 mod projections;
 mod registry;

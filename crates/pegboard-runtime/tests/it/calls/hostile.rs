@@ -896,23 +896,51 @@ fn nested(levels: usize) -> Value {
     (0..levels).fold(json!(1), |inner, _| json!([inner]))
 }
 
+/// A schema that is costly by the options that each value is compared with.
+fn long_schema() -> Value {
+    let options: Vec<Value> = (0..2_000).map(|n| json!({"k": n})).collect();
+    json!({"type": "object", "properties": {"x": {"items": {"enum": options}}}})
+}
+
+/// A schema that is costly to compile.
+fn schema_with_large_pattern() -> Value {
+    json!({"type": "object", "properties": {"x": {"items": {"pattern": "^\\pL{18}$"}}}})
+}
+
+fn answers(name: &'static str, answer: Value, output_schema: Value) -> ToolEntry {
+    fn_tool(name, move |_| {
+        let answer = answer.clone();
+        async move { Ok(Output::new(answer)) }.boxed()
+    })
+    .with_output_schema(output_schema)
+}
+
 #[tokio::test]
 async fn a_costly_validation_does_not_delay_other_calls() {
-    let answer = json!({"x": nested(13)});
+    let accepts = |name: &'static str, input_schema: Value| {
+        fn_tool(name, |_| async { Ok(Output::new(json!("done"))) }.boxed()).with_input_schema(input_schema)
+    };
+    let many = json!({"x": vec![json!({"k": -1}); 20]});
     let tools = [
-        fn_tool("asks", |_| async { Ok(Output::new(json!("done"))) }.boxed())
-            .with_input_schema(doubling_schema()),
-        fn_tool("answers", move |_| {
-            let answer = answer.clone();
-            async move { Ok(Output::new(answer)) }.boxed()
-        })
-        .with_output_schema(doubling_schema()),
+        accepts("asks", doubling_schema()),
+        accepts("asks_for_options", long_schema()),
+        accepts("asks_for_matches", schema_with_large_pattern()),
+        answers("answers", json!({"x": nested(13)}), doubling_schema()),
+        answers("answers_options", many.clone(), long_schema()),
+        answers("answers_matches", json!({"x": ["7"]}), schema_with_large_pattern()),
         fn_tool("plain", |_| async { Ok(Output::new(json!("done"))) }.boxed()),
     ];
     let settings = json!({"validateArguments": "pegboard"});
     let runtime = runtime_with_tools(tools, settings, json!({})).start().await.unwrap();
     let caller = caller(&runtime);
-    for (tool, arguments) in [("s__asks", json!({"x": nested(13)})), ("s__answers", json!({}))] {
+    for (tool, arguments) in [
+        ("s__asks", json!({"x": nested(13)})),
+        ("s__asks_for_options", many),
+        ("s__asks_for_matches", json!({"x": ["7"]})),
+        ("s__answers", json!({})),
+        ("s__answers_options", json!({})),
+        ("s__answers_matches", json!({})),
+    ] {
         let ended = parking_lot::Mutex::new(Vec::new());
         let costly = async {
             let result = call(&caller, tool, arguments).await;
