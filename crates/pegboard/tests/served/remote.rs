@@ -98,8 +98,7 @@ impl Network {
         let output = time::timeout(TEST_TIMEOUT, command.output()).await.unwrap().unwrap();
         let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
         // The hint of a command follows from the reason.
-        let text: String =
-            text.split_inclusive('\n').filter(|line| !line.starts_with("  help: ")).collect();
+        let text: String = text.split_inclusive('\n').filter(|line| !line.starts_with("  help: ")).collect();
         // The part before it says when the attempt was made.
         let attempt = Regex::new(r"MCP server 's' is unavailable \(initialization failed \d+s ago, .*?\): ");
         attempt
@@ -405,8 +404,7 @@ async fn a_running_gateway_does_not_stand_for_a_server_that_is_named() {
         let output = time::timeout(TEST_TIMEOUT, command.output()).await.unwrap().unwrap();
         let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
         // The hint of a command follows from the reason.
-        let text: String =
-            text.split_inclusive('\n').filter(|line| !line.starts_with("  help: ")).collect();
+        let text: String = text.split_inclusive('\n').filter(|line| !line.starts_with("  help: ")).collect();
         assert!(text.contains(expected), "{arguments:?}: {text}");
     }
 }
