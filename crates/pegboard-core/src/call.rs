@@ -86,6 +86,12 @@ pub trait Invoker: Send + Sync {
         CallHandle::new(execute(tool.entry, call))
     }
 
+    /// Runs work that takes long on a thread of its own, if there are threads for it.
+    fn run_apart(&self, work: Box<dyn FnOnce() + Send>) -> BoxFuture<'_, Result<(), CallError>> {
+        work();
+        ready(Ok(())).boxed()
+    }
+
     /// Returns the recorder for the agent session that makes calls through this invoker.
     fn recorder(&self) -> &dyn AgentRecorder {
         &NoopRecorder

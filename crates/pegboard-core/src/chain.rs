@@ -17,6 +17,7 @@ use crate::schema::Schema;
 use crate::validation::ValidationResult;
 
 mod check;
+mod costly_validation;
 mod path;
 mod run;
 mod source;
@@ -132,7 +133,7 @@ impl<'t> ToolChain<'t> {
     /// assert_eq!(ToolChain::new(&ToolRegistry::new()).validate().errors, ["Chain has no steps."]);
     /// ```
     pub fn validate(&self) -> ValidationResult {
-        check::verdict(&self.spec, self.tools, None)
+        check::verdict(&self.spec, self.tools)
     }
 
     /// Looks up the tools of all steps, which starts the servers that they name; returns the reason why the
@@ -146,12 +147,46 @@ impl<'t> ToolChain<'t> {
 
     /// Fails if no step can run: the chain is invalid for this input, or a tool cannot be called.
     pub(crate) async fn admit(&self, input: &Value) -> Result<(), CallError> {
+        self.compile().await?;
         let structural = self.spec.structural_errors();
         if structural.is_empty() {
             self.find_tools().await?;
         }
-        let verdict = check::verdict(&self.spec, self.tools, Some((input, ExecuteOptions::default())));
+        let options = ExecuteOptions::default();
+        let verdict = check::verdict_of_run(&self.spec, self.tools, input, options).await;
         if verdict.valid { Ok(()) } else { Err(CallError::InvalidParameters { violations: verdict.errors }) }
+    }
+
+    /// Compiles the schemas of the chain and of its tools, apart from other calls if that takes long.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// use pegboard_core::chain::ToolChain;
+    /// use pegboard_core::registry::ToolRegistry;
+    ///
+    /// assert!(ToolChain::new(&ToolRegistry::new()).compile().await.is_ok());
+    /// # });
+    /// ```
+    pub async fn compile(&self) -> Result<(), CallError> {
+        costly_validation::compile(&self.spec, self.tools).await
+    }
+
+    /// Validates the input of the chain, apart from other calls if that takes long.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// use pegboard_core::chain::{ChainSpec, ToolChain};
+    /// use pegboard_core::registry::ToolRegistry;
+    /// use serde_json::json;
+    ///
+    /// let spec: ChainSpec = serde_json::from_value(json!({"input_schema": {"required": ["url"]}, "steps": []})).unwrap();
+    /// let verdict = ToolChain::from_spec(spec, &ToolRegistry::new()).check_input(&json!({})).await.unwrap();
+    /// assert_eq!(verdict.errors, ["$.url: required field missing"]);
+    /// # });
+    /// ```
+    pub async fn check_input(&self, input: &Value) -> Result<ValidationResult, CallError> {
+        self.compile().await?;
+        costly_validation::check(&self.spec.input_schema, input, self.tools).await
     }
 
     /// Runs the chain with default options: validates it first, and stops at the first failure.

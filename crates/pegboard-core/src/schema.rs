@@ -224,7 +224,13 @@ impl Schema {
         }
     }
 
-    fn is_costly_to_compile(&self) -> bool {
+    /// Returns `true` if the schema has been compiled.
+    pub(crate) fn is_compiled(&self) -> bool {
+        self.0.compiled.get().is_some()
+    }
+
+    /// Returns `true` if it may take more than a few milliseconds to compile the schema.
+    pub(crate) fn is_costly_to_compile(&self) -> bool {
         let is_large = |raw: &RawJson| raw.as_bytes().len() > compilation::MAX_CHEAP_BYTES;
         self.0.raw.as_ref().is_some_and(is_large) || compilation::is_costly(self.as_json())
     }

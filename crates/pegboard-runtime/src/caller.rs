@@ -23,6 +23,7 @@ use tokio::runtime::Handle;
 use uuid::Uuid;
 
 use crate::call::CallBuilder;
+use crate::call::admit::not_validated;
 use crate::call_log::EndedCall;
 use crate::catalogue::{CatalogueTool, NameCorrections, NameScope, ToolboxScope};
 use crate::event::StoreReason;
@@ -460,6 +461,11 @@ impl Invoker for Caller {
 
     fn start(&self, call: Call) -> CallHandle {
         self.prepare(call).start()
+    }
+
+    fn run_apart(&self, work: Box<dyn FnOnce() + Send>) -> BoxFuture<'_, Result<(), CallError>> {
+        let RuntimeShared { validation_threads: threads, tasks, .. } = &**self.shared();
+        async move { threads.run(tasks, self.owner(), work).await.map_err(not_validated) }.boxed()
     }
 
     fn select<'a>(&'a self, word: &'a str) -> BoxFuture<'a, Result<Vec<SelectedTool>, CallError>> {

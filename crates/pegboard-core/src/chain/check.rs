@@ -10,7 +10,7 @@ use super::path::{ContextPath, PathSegment, SegmentKey};
 use super::run;
 use super::source::Condition;
 use super::step::{ChainStep, OnPartial};
-use super::{ChainSpec, ExecuteOptions, Semantics};
+use super::{ChainSpec, ExecuteOptions, Semantics, costly_validation};
 use crate::call::Invoker;
 use crate::entry::ToolEntry;
 use crate::schema::Schema;
@@ -19,7 +19,7 @@ use crate::validation::{ValidationResult, Violation};
 /// Maximum number of items of a list that one step processes concurrently.
 pub(super) const MAX_CONCURRENCY: usize = 64;
 /// Maximum number of steps of a chain.
-const MAX_STEPS: usize = 1_000;
+pub(super) const MAX_STEPS: usize = 1_000;
 
 /// Error in a chain that makes it fail for any input.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,18 +71,38 @@ impl ChainSpec {
     }
 }
 
-/// Validates a chain, for any input or for a given one.
-pub(super) fn verdict(
+/// Validates a chain for any input.
+pub(super) fn verdict(spec: &ChainSpec, tools: &dyn Invoker) -> ValidationResult {
+    verdict_with(spec, tools, None, Vec::new())
+}
+
+/// Validates a chain for a given input. What takes long runs apart.
+pub(super) async fn verdict_of_run(
+    spec: &ChainSpec,
+    tools: &dyn Invoker,
+    input: &Value,
+    options: ExecuteOptions,
+) -> ValidationResult {
+    // First, since the search for errors compiles schemas, too.
+    let checked = match costly_validation::compile(spec, tools).await {
+        Ok(()) => costly_validation::check(&spec.input_schema, input, tools).await,
+        Err(error) => Err(error),
+    };
+    match checked {
+        Ok(of_input) => verdict_with(spec, tools, Some((input, options)), of_input.errors),
+        Err(error) => ValidationResult::of(vec![Violation::plain(format!("$: {error}"))]),
+    }
+}
+
+fn verdict_with(
     spec: &ChainSpec,
     tools: &dyn Invoker,
     run_input: Option<(&Value, ExecuteOptions)>,
+    of_input: Vec<Violation>,
 ) -> ValidationResult {
     let errors = find_errors(spec, Some(tools), run_input);
     let has_chain_error = errors.iter().any(|error| error.location == ChainErrorLocation::Chain);
-    let mut found = Vec::new();
-    if let Some((input, _)) = run_input.filter(|_| !has_chain_error) {
-        found.extend(spec.input_schema.check(input).errors);
-    }
+    let mut found = if has_chain_error { Vec::new() } else { of_input };
     found.extend(errors.iter().map(|error| Violation::plain(error.to_string())));
     let problem = spec.input_schema.problem().filter(|_| !has_chain_error);
     let mut warnings: Vec<String> = problem.map(str::to_owned).into_iter().collect();

@@ -10,9 +10,9 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use super::path::ContextPath;
-use super::source::{InputSource, OnMissing, missing_path};
+use super::source::{Condition, InputSource, OnMissing, missing_path};
 use super::step::{ChainStep, OnPartial};
-use super::{ChainResult, ChainSpec, ExecuteOptions, Semantics, check};
+use super::{ChainResult, ChainSpec, ExecuteOptions, Semantics, check, costly_validation};
 use crate::call::{Call, Invoker};
 use crate::entry::ToolEntry;
 use crate::error::{CallError, ErrorKind};
@@ -46,7 +46,7 @@ pub(super) async fn execute(
         ChainExecution { spec, tools, options, context: input, outcomes: Vec::new(), errors: Vec::new() };
     run.errors.extend(problem);
     if run.errors.is_empty() && options.validate_tools {
-        let verdict = check::verdict(spec, tools, Some((&run.context, options)));
+        let verdict = check::verdict_of_run(spec, tools, &run.context, options).await;
         run.errors.extend(verdict.errors.iter().map(|violation| violation.text().to_owned()));
     }
     if run.errors.is_empty() {
@@ -125,15 +125,30 @@ impl ChainExecution<'_> {
 
     async fn step(&self, step: &ChainStep) -> Outcome {
         let scope = StepScope { context: &self.context, item: None, semantics: self.spec.semantics };
-        if let Some(condition) = &step.when
-            && !condition.holds(scope.find(condition.path()))
-        {
-            let message = format!("Tool '{}' was skipped: its condition does not hold.", step.tool_name);
-            return Outcome { status: OutcomeStatus::Skipped, message, ..Outcome::default() };
+        if let Some(condition) = &step.when {
+            match self.holds(condition, scope.find(condition.path())).await {
+                Ok(true) => {}
+                Ok(false) => {
+                    let message =
+                        format!("Tool '{}' was skipped: its condition does not hold.", step.tool_name);
+                    return Outcome { status: OutcomeStatus::Skipped, message, ..Outcome::default() };
+                }
+                Err(error) => return rejected(format!("the condition was not checked: {error}")),
+            }
         }
         match &step.for_each {
             None => self.call(step, &scope).await,
             Some(list) => self.for_each_item(step, list, &scope).await,
+        }
+    }
+
+    /// Returns `true` if a condition holds.
+    async fn holds(&self, condition: &Condition, found: Option<&Value>) -> Result<bool, CallError> {
+        match (condition.schema(), found) {
+            (Some(schema), Some(value)) if schema.is_costly(value) => {
+                Ok(costly_validation::check(schema, value, self.tools).await?.valid)
+            }
+            _ => Ok(condition.holds(found)),
         }
     }
 

@@ -267,6 +267,11 @@ impl Condition {
         &self.path
     }
 
+    /// Returns the schema of the condition, if it has one.
+    pub(super) fn schema(&self) -> Option<&Schema> {
+        self.schema.as_ref()
+    }
+
     /// Returns the reason why the schema of the condition cannot be used, if any.
     pub(super) fn problem(&self) -> Option<&str> {
         self.schema.as_ref().and_then(Schema::problem)

@@ -1,5 +1,14 @@
 //! Schemas that make the validation of a value costly.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures_util::future::{BoxFuture, FutureExt};
+use pegboard_core::call::{Call, CallHandle, Invoker};
+use pegboard_core::chain::{ChainSpec, ToolChain};
+use pegboard_core::entry::ToolEntry;
+use pegboard_core::error::CallError;
+use pegboard_core::registry::ToolRegistry;
 use pegboard_core::schema::Schema;
 use serde_json::{Map, Value, json};
 
@@ -220,5 +229,71 @@ fn violations_are_short_whatever_they_quote() {
         assert!(!verdict.valid);
         assert!(verdict.errors.iter().all(|violation| violation.text().len() < 2_000));
         assert!(verdict.errors.iter().map(|violation| violation.text().len()).sum::<usize>() < 300_000);
+    }
+}
+
+/// Invoker that counts the costly validations.
+struct CountingInvoker {
+    tools: ToolRegistry,
+    n_apart: AtomicUsize,
+}
+
+impl Invoker for CountingInvoker {
+    fn find(&self, name: &str) -> Option<Arc<ToolEntry>> {
+        self.tools.find(name)
+    }
+
+    fn start(&self, call: Call) -> CallHandle {
+        Invoker::start(&self.tools, call)
+    }
+
+    fn run_apart(&self, work: Box<dyn FnOnce() + Send>) -> BoxFuture<'_, Result<(), CallError>> {
+        self.n_apart.fetch_add(1, Ordering::Relaxed);
+        async move {
+            work();
+            Ok(())
+        }
+        .boxed()
+    }
+}
+
+#[tokio::test]
+async fn the_costly_validations_of_a_chain_run_apart() {
+    let options: Vec<Value> = (0..2_000).map(|n| json!({"k": n})).collect();
+    let long = json!({"items": {"enum": options}});
+    let large = json!({"type": "object", "patternProperties": {"^\\pL{18}$": true}});
+    let small = json!({"type": "object"});
+    let many = json!({"x": repeated(20, json!({"k": 7}))});
+    let wrong = json!({"x": repeated(20, json!({"k": -1}))});
+    let when = json!({"path": "x", "is": long});
+    let of_input = json!({"properties": {"x": long}});
+    let no_condition = Value::Null;
+    for (input_schema, output_schema, when, input, expected) in [
+        (&small, &small, &no_condition, &many, (0, "ran")),
+        (&of_input, &small, &no_condition, &many, (1, "ran")),
+        (&of_input, &small, &no_condition, &wrong, (1, "failed")),
+        (&large, &small, &no_condition, &many, (1, "ran")),
+        (&small, &large, &no_condition, &many, (1, "ran")),
+        (&small, &small, &when, &many, (1, "ran")),
+        (&small, &small, &when, &wrong, (1, "skipped")),
+    ] {
+        let tools = ToolRegistry::new();
+        let tool = ToolEntry::from_fn("tool", "", |_: Value| async { Ok(json!({"did": "run"})) })
+            .with_output_schema(output_schema.clone());
+        tools.register(tool).unwrap();
+        let mut step = json!({"tool": "tool", "as": "done"});
+        if !when.is_null() {
+            step["when"] = when.clone();
+        }
+        let spec: ChainSpec =
+            serde_json::from_value(json!({"input_schema": input_schema, "steps": [step]})).unwrap();
+        let invoker = CountingInvoker { tools, n_apart: AtomicUsize::new(0) };
+        let run = ToolChain::from_spec(spec, &invoker).execute(input.clone()).await;
+        let outcome = match (run.success, run.context.contains_key("done")) {
+            (true, true) => "ran",
+            (true, false) => "skipped",
+            (false, _) => "failed",
+        };
+        assert_eq!((invoker.n_apart.into_inner(), outcome), expected, "{:?}", run.errors);
     }
 }

@@ -57,6 +57,7 @@ pub(super) async fn check(
     let unavailable: Vec<Option<ApiProblem>> =
         unavailable.into_iter().map(|error| error.map(ApiProblem::from)).collect();
     let chain = ToolChain::from_spec(spec, &caller);
+    chain.compile().await?;
     let plan = chain.plan();
     let steps: Vec<&str> = chain.spec().steps.iter().map(|step| step.tool_name.as_str()).collect();
     Ok(json_response(json!({
@@ -116,12 +117,13 @@ pub(super) async fn run(
             .at(format!("$.steps[{index}].tool"))
             .violations(all.collect()));
     }
-    let validation = spec.input_schema.check(&Value::Object(input.clone()));
+    let input = Value::Object(input);
+    let validation = ToolChain::from_spec(spec.clone(), &caller).check_input(&input).await?;
     if !validation.errors.is_empty() {
         return Err(CallError::InvalidParameters { violations: validation.errors }.into());
     }
     let options = ExecuteOptions { stop_on_failure: !keep_going, ..ExecuteOptions::default() };
-    let run = ChainRun { spec, input: input.into(), options };
+    let run = ChainRun { spec, input, options };
     let responder = CallResponder {
         call: caller.prepare_chain(run),
         options: RequestedOptions::from_body(&body)?,

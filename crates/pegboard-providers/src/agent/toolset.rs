@@ -282,6 +282,10 @@ impl Invoker for ScopedInvoker {
         self.inner.start_private(tool, call)
     }
 
+    fn run_apart(&self, work: Box<dyn FnOnce() + Send>) -> BoxFuture<'_, Result<(), CallError>> {
+        self.inner.run_apart(work)
+    }
+
     fn operation(&self) -> Option<OperationRef> {
         self.inner.operation()
     }

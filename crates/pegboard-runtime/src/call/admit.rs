@@ -85,7 +85,7 @@ pub(super) async fn admit(
 }
 
 /// Returns the error of a call of which the arguments could not be validated.
-fn not_validated(failure: ValidationFailure) -> CallError {
+pub(crate) fn not_validated(failure: ValidationFailure) -> CallError {
     let reason = format!("the arguments are costly to validate, and {failure}");
     match failure {
         ValidationFailure::Crowded => {

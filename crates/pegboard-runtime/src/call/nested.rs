@@ -56,6 +56,10 @@ impl Invoker for ActiveCall {
         &self.recorder
     }
 
+    fn run_apart(&self, work: Box<dyn FnOnce() + Send>) -> BoxFuture<'_, Result<(), CallError>> {
+        self.caller().run_apart(work)
+    }
+
     fn is_overdue(&self) -> bool {
         self.execution.is_overdue()
     }
