@@ -37,7 +37,7 @@ pub use input_requests::ClientCapability;
 pub use peer::Peer;
 pub use received_meta::ForwardedMeta;
 #[cfg(feature = "http-server")]
-pub(crate) use response_memory::MemoryReservation;
+pub(crate) use response_memory::ArrivingRequest;
 pub use response_memory::{ResponseMemory, ResponseMemoryFull};
 
 use shared_descriptions::SharedDescriptions;

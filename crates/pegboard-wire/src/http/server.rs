@@ -20,7 +20,7 @@ use crate::http::body::{BodyBuffer, BodyTooLarge};
 use crate::http::headers;
 use crate::http::received_headers::{NamedHeaders, ReceivedHeaders};
 use crate::message::{Frame, Id, InvalidMessage, Message, Request, RpcError, code};
-use crate::server::{MemoryReservation, ResponseMemory, ServiceServer};
+use crate::server::{ArrivingRequest, ResponseMemory, ServiceServer};
 
 mod channel;
 mod event_memory;
@@ -69,7 +69,7 @@ pub struct HttpServerOptions {
     pub event_memory: EventMemory,
     /// Memory for results that clients have not read.
     pub response_memory: ResponseMemory,
-    /// Memory for large request bodies. A request that does not fit is refused before it is read.
+    /// Memory for requests that have not arrived as a whole, and for large ones. One that does not fit is refused.
     pub request_memory: ResponseMemory,
 }
 
@@ -112,6 +112,11 @@ impl HttpServerEndpoint {
         let server = server.with_response_memory(options.response_memory.clone());
         let sessions = Sessions::new(server.clone(), options.clone());
         Self(Arc::new(EndpointState { server, options, sessions }))
+    }
+
+    /// Returns the memory for requests that are waited for, and for large ones.
+    fn request_memory(&self) -> &ResponseMemory {
+        &self.0.options.request_memory
     }
 
     /// Returns a router that serves the endpoint at any path.
@@ -260,32 +265,32 @@ const NOT_JSON: HttpRejection =
 
 const TOO_LARGE: HttpRejection = HttpRejection(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large");
 
-/// Reads a body. A large one is counted until the message is dropped.
+/// Reads a body. One that has not arrived at once is counted while it is read, and a large one until the message is
+/// dropped.
 async fn read<B>(mut body: B, options: &HttpServerOptions) -> Result<Bytes, HttpRejection>
 where
     B: http_body::Body<Data = Bytes> + Unpin,
 {
+    const FULL: HttpRejection = HttpRejection(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "other large requests are in progress: send it again when they have ended",
+    );
     let mut buffer = BodyBuffer::new(options.max_body, body.size_hint().exact().unwrap_or(0));
-    let mut reservation: Option<MemoryReservation> = None;
-    let mut n_uncounted = 0;
-    while let Some(frame) = body.frame().await {
+    let mut arriving = ArrivingRequest::new(&options.request_memory);
+    loop {
+        let frame = if let Some(frame) = body.frame().now_or_never() {
+            frame
+        } else {
+            arriving.wait().map_err(|_| FULL)?;
+            body.frame().await
+        };
+        let Some(frame) = frame else { break };
         let frame = frame.map_err(|_| HttpRejection(StatusCode::BAD_REQUEST, "the body is incomplete"))?;
         let Ok(chunk) = frame.into_data() else { continue };
-        n_uncounted += chunk.len();
-        if n_uncounted >= ResponseMemory::MIN_COUNTED_BYTES {
-            let reservation = reservation.get_or_insert_with(|| options.request_memory.reservation());
-            let reason = "other large requests are in progress: send it again when they have ended";
-            let full = |_| HttpRejection(StatusCode::SERVICE_UNAVAILABLE, reason);
-            reservation.grow(n_uncounted).map_err(full)?;
-            n_uncounted = 0;
-        }
+        arriving.push(chunk.len()).map_err(|_| FULL)?;
         buffer.push(chunk).map_err(|BodyTooLarge| TOO_LARGE)?;
     }
-    let body = buffer.finish();
-    Ok(match reservation {
-        Some(reservation) => reservation.hold(body),
-        None => body,
-    })
+    Ok(arriving.complete(buffer.finish()))
 }
 
 /// An HTTP rejection: status and plain-text reason.

@@ -162,6 +162,54 @@ impl MemoryReservation {
     }
 }
 
+/// Counts a request while it arrives: one that is waited for as a whole, any other from 64 KiB on.
+pub(crate) struct ArrivingRequest {
+    reservation: MemoryReservation,
+    n_uncounted: usize,
+    is_waited_for: bool,
+}
+
+impl ArrivingRequest {
+    /// Memory of a request that is waited for, besides its content: the head, and the buffers of its connection.
+    pub(crate) const WAITING_BYTES: usize = 64 << 10;
+
+    /// Creates the count of a request of which nothing has arrived.
+    pub(crate) fn new(memory: &ResponseMemory) -> Self {
+        Self { reservation: memory.reservation(), n_uncounted: 0, is_waited_for: false }
+    }
+
+    /// Adds a part that has arrived.
+    pub(crate) fn push(&mut self, n_bytes: usize) -> Result<(), ResponseMemoryFull> {
+        self.n_uncounted += n_bytes;
+        if self.n_uncounted < ResponseMemory::MIN_COUNTED_BYTES { Ok(()) } else { self.count() }
+    }
+
+    /// Counts what has arrived: more is waited for.
+    pub(crate) fn wait(&mut self) -> Result<(), ResponseMemoryFull> {
+        if !self.is_waited_for {
+            self.is_waited_for = true;
+            self.n_uncounted += Self::WAITING_BYTES;
+        }
+        if self.n_uncounted == 0 { Ok(()) } else { self.count() }
+    }
+
+    fn count(&mut self) -> Result<(), ResponseMemoryFull> {
+        self.reservation.grow(std::mem::take(&mut self.n_uncounted))
+    }
+
+    /// Returns the whole request. A large one counts until its last copy is dropped.
+    pub(crate) fn complete(mut self, request: Bytes) -> Bytes {
+        if self.is_waited_for {
+            self.reservation.shrink(Self::WAITING_BYTES);
+        }
+        if request.len() < ResponseMemory::MIN_COUNTED_BYTES {
+            request
+        } else {
+            self.reservation.hold(request)
+        }
+    }
+}
+
 impl Drop for MemoryReservation {
     fn drop(&mut self) {
         self.memory.0.n_bytes.fetch_sub(self.n_bytes, Ordering::Relaxed);

@@ -27,6 +27,7 @@ use super::reply::JSON;
 use super::sessions::CrowdMember;
 use super::{DirectRoutes, HttpReply, HttpServerEndpoint, ReplyBody, ServedConnection};
 use crate::http::received_headers::ReceivedHeaders;
+use crate::server::ArrivingRequest;
 use crate::turns::{Turn, take_turn};
 use head::{BodyFraming, RequestHead, encode_head, head_length};
 
@@ -77,7 +78,7 @@ where
     loop {
         let head = match client.read_head(may_wait).await? {
             HeadRead::Complete(head) => head,
-            HeadRead::Unusual => return Ok(Some(client.hand_over(b""))),
+            HeadRead::Unusual => return Ok(Some(client.hand_over(Bytes::new()))),
             HeadRead::Closed => return Ok(None),
         };
         let mut turn = None;
@@ -86,7 +87,7 @@ where
         }
         let message = client.read_message(&head, (direct, connection), &mut turn).await?;
         let Some(message) = message else {
-            return Ok(Some(client.hand_over(&head)));
+            return Ok(Some(client.hand_over(head)));
         };
         drop(head);
         let MessageRequest { endpoint, uri, headers, body } = message;
@@ -176,6 +177,11 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> ClientStream<S> {
         let Some(endpoint) = direct.find(&uri, &headers, connection) else { return Ok(None) };
         if self.input.len() < n_body {
             drop(turn.take());
+            let mut arriving = ArrivingRequest::new(endpoint.request_memory());
+            if arriving.push(n_body).and_then(|()| arriving.wait()).is_err() {
+                // It is refused there.
+                return Ok(None);
+            }
             match time::timeout(BODY_DELAY, Box::pin(self.read_body(n_body))).await {
                 Ok(read) => read?,
                 Err(_) => return Ok(None),
@@ -283,10 +289,8 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> ClientStream<S> {
     }
 
     /// Returns the connection as it was before the request with this head.
-    fn hand_over(self, head: &[u8]) -> ReadAhead<S> {
-        let ahead =
-            if head.is_empty() { self.input.freeze() } else { Bytes::from([head, &self.input[..]].concat()) };
-        ReadAhead::new(ahead, self.stream)
+    fn hand_over(self, head: Bytes) -> ReadAhead<S> {
+        ReadAhead::new([head, self.input.freeze()], self.stream)
     }
 }
 

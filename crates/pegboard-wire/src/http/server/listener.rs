@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use bytes::Bytes;
 use http::{Method, Request, Uri};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -21,10 +20,14 @@ use super::http1::{self, ReadAhead};
 use super::{HttpReply, HttpServerEndpoint, ReplyBody, ServedConnection, ServerThreads};
 use crate::descriptors::AcceptErrors;
 use crate::http::received_headers::NamedHeaders;
+use crate::server::ArrivingRequest;
 
 /// Maximum number of connections that wait to be accepted. The system may have a lower limit. Beyond it, clients try
 /// again only after a second.
 pub const BACKLOG: u32 = 65_535;
+
+/// Maximum size of the buffer of a connection that hyper serves, and of a head.
+const MAX_BUFFER_BYTES: usize = ArrivingRequest::WAITING_BYTES;
 
 /// Finds the MCP endpoint of a message, so that it need not pass the router.
 pub trait DirectRoutes: Send + Sync + 'static {
@@ -105,7 +108,7 @@ impl HttpApplication {
                 Ok(None) => return,
                 Err(error) => return tracing::debug!(%error, "A connection broke."),
             },
-            None => ReadAhead::new(Bytes::new(), stream),
+            None => ReadAhead::new(Default::default(), stream),
         };
         // Boxed, so that the task of a connection to an endpoint stays small.
         Box::pin(self.serve_with_hyper(stream, connection)).await;
@@ -120,7 +123,11 @@ impl HttpApplication {
             async move { Ok::<_, Infallible>(application.handle(request, connection).await) }
         });
         let mut server = auto::Builder::new(TokioExecutor::new());
-        server.http1().timer(TokioTimer::new()).header_read_timeout(http1::HEAD_TIMEOUT);
+        server
+            .http1()
+            .timer(TokioTimer::new())
+            .header_read_timeout(http1::HEAD_TIMEOUT)
+            .max_buf_size(MAX_BUFFER_BYTES);
         if let Err(error) = server.serve_connection_with_upgrades(TokioIo::new(stream), service).await {
             tracing::debug!(%error, "A connection broke.");
         }

@@ -330,7 +330,7 @@ async fn large_requests_are_limited_while_they_are_read() {
     use futures_util::stream::{self, StreamExt};
     use http_body_util::StreamBody;
 
-    let request_memory = ResponseMemory::new(250 << 10);
+    let request_memory = ResponseMemory::new(400 << 10);
     let options =
         HttpServerOptions { request_memory: request_memory.clone(), ..HttpServerOptions::default() };
     let endpoint = HttpServerEndpoint::new(ServiceServer::new(Arc::new(LargeResult)), options);

@@ -4,23 +4,25 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use bytes::buf::Chain;
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// A stream, and what was read from it ahead of its reader. An upgraded connection consists of one.
 pub struct ReadAhead<S> {
-    ahead: Bytes,
+    ahead: Chain<Bytes, Bytes>,
     stream: S,
 }
 
 impl<S> ReadAhead<S> {
-    pub(in crate::http::server) fn new(ahead: Bytes, stream: S) -> Self {
-        Self { ahead, stream }
+    pub(in crate::http::server) fn new(ahead: [Bytes; 2], stream: S) -> Self {
+        let [first, second] = ahead;
+        Self { ahead: first.chain(second), stream }
     }
 
     /// Returns what was read ahead, and the stream.
-    pub fn into_parts(self) -> (Bytes, S) {
-        (self.ahead, self.stream)
+    pub fn into_parts(mut self) -> (Bytes, S) {
+        (self.ahead.copy_to_bytes(self.ahead.remaining()), self.stream)
     }
 }
 
@@ -30,12 +32,19 @@ impl<S: AsyncRead + Unpin> AsyncRead for ReadAhead<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.ahead.is_empty() {
+        if !self.ahead.has_remaining() {
             return Pin::new(&mut self.stream).poll_read(context, buffer);
         }
-        let n_bytes = self.ahead.len().min(buffer.remaining());
-        buffer.put_slice(&self.ahead[..n_bytes]);
-        self.ahead.advance(n_bytes);
+        while self.ahead.has_remaining() && buffer.remaining() > 0 {
+            let chunk = self.ahead.chunk();
+            let n_bytes = chunk.len().min(buffer.remaining());
+            buffer.put_slice(&chunk[..n_bytes]);
+            self.ahead.advance(n_bytes);
+        }
+        if !self.ahead.has_remaining() {
+            // The connection must not keep its memory.
+            self.ahead = Bytes::new().chain(Bytes::new());
+        }
         Poll::Ready(Ok(()))
     }
 }

@@ -10,7 +10,9 @@ use super::*;
 use crate::era::Revision;
 use crate::http::server::{HttpApplication, HttpServerOptions, endpoint};
 use crate::message::RpcError;
-use crate::server::{McpService, ServerRequest, ServiceDescription, ServiceReply, ServiceServer};
+use crate::server::{
+    McpService, ResponseMemory, ServerRequest, ServiceDescription, ServiceReply, ServiceServer,
+};
 use crate::turns::MAX_TURNS;
 
 /// Answers every call with a text of the length in its arguments. An odd one comes on a stream, after a notification. A
@@ -56,8 +58,11 @@ impl McpService for Texts {
 
 /// The same endpoint, served by this module where possible, and by hyper alone.
 fn applications(service: &Texts) -> [Arc<HttpApplication>; 2] {
+    applications_with(service, HttpServerOptions::default())
+}
+
+fn applications_with(service: &Texts, options: HttpServerOptions) -> [Arc<HttpApplication>; 2] {
     let server = ServiceServer::new(Arc::new(service.clone()));
-    let options = HttpServerOptions::default();
     let direct = HttpServerEndpoint::new(server.clone(), options.clone());
     [Arc::new(direct.into()), Arc::new(endpoint(server, options).into())]
 }
@@ -228,10 +233,10 @@ async fn every_request_is_answered_as_hyper_answers_it() {
         "connection: close\r\n",
         "connection: keep-alive, close\r\n",
         "content-length: 3\r\n",
-        "transfer-encoding: chunked\r\ncontent-length: 3\r\n",
-        "transfer-encoding: gzip\r\n",
         "na me: 1\r\n",
         "name : 1\r\n",
+        "transfer-encoding: chunked\r\ncontent-length: 3\r\n",
+        "transfer-encoding: gzip\r\n",
         "name: \u{1}\r\n",
     ] {
         check(&call(1, &json!({"length": 4}), more), 1).await;
@@ -244,6 +249,41 @@ async fn every_request_is_answered_as_hyper_answers_it() {
     }
     check("nonsense\r\n\r\n", 1).await;
     check("POST /m cp HTTP/1.1\r\nhost: localhost\r\n\r\n", 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_that_are_waited_for_are_counted() {
+    let request_memory = ResponseMemory::new(400 << 10);
+    let options =
+        HttpServerOptions { request_memory: request_memory.clone(), ..HttpServerOptions::default() };
+    for application in applications_with(&Texts::default(), options) {
+        for n_bytes in [10, 5_000, 60_000] {
+            let request = call(1, &json!({"length": 4, "long": "x".repeat(n_bytes)}), "");
+            let mut clients = Vec::new();
+            let mut n_refused = 0;
+            while n_refused == 0 && clients.len() < 8 {
+                let mut client = connect(&application);
+                client.write_all(&request.as_bytes()[..request.len() - 1]).await.unwrap();
+                for _ in 0..100 {
+                    tokio::task::yield_now().await;
+                }
+                let mut output = Vec::new();
+                if client.read_buf(&mut output).now_or_never().is_some() {
+                    assert!(output.starts_with(b"HTTP/1.1 503 "), "{}", String::from_utf8_lossy(&output));
+                    n_refused += 1;
+                }
+                clients.push(client);
+            }
+            // The memory has room for the requests, and for the connections of some.
+            let n_expected = (400 << 10) / ((64 << 10) + n_bytes) + 1;
+            assert_eq!((n_refused, clients.len()), (1, n_expected), "{n_bytes}");
+            drop(clients);
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(request_memory.n_bytes(), 0);
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
