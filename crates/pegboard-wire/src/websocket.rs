@@ -2,6 +2,8 @@
 
 #[cfg(feature = "http-client")]
 pub mod client;
+#[cfg(feature = "http-server")]
+mod message_input;
 mod pump;
 #[cfg(feature = "http-server")]
 pub mod server;

@@ -44,7 +44,7 @@ use sessions::Sessions;
 pub use threads::ServerThreads;
 
 /// Time limit for reading a request body.
-const BODY_TIMEOUT: Duration = Duration::from_mins(1);
+pub(crate) const BODY_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Settings of an HTTP endpoint.
 #[derive(Clone, Debug)]
