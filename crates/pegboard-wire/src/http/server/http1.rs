@@ -43,7 +43,8 @@ const MIN_READ_BYTES: usize = 1024;
 const MAX_HEAD_BYTES: usize = 16 * 1024;
 
 /// Time in which a head must be complete: that of the first request since the client connected, and every other since its
-/// first byte.
+/// first byte. On a connection that hyper has taken over, every other since the response before it, so that an idle one
+/// ends: hyper serves the clients without access, too.
 pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Maximum size of a body. Larger ones count against the memory for requests while they arrive.

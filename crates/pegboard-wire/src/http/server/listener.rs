@@ -10,8 +10,7 @@ use axum::body::Body;
 use http::{Method, Request, Uri};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket};
 use tower::ServiceExt;
@@ -122,13 +121,13 @@ impl HttpApplication {
             let (application, connection) = (Arc::clone(self), connection.clone());
             async move { Ok::<_, Infallible>(application.handle(request, connection).await) }
         });
-        let mut server = auto::Builder::new(TokioExecutor::new());
+        // Without HTTP/2: its idle connections would have no time limit, and no client needs it without TLS.
+        let mut server = hyper::server::conn::http1::Builder::new();
         server
-            .http1()
             .timer(TokioTimer::new())
             .header_read_timeout(http1::HEAD_TIMEOUT)
             .max_buf_size(MAX_BUFFER_BYTES);
-        if let Err(error) = server.serve_connection_with_upgrades(TokioIo::new(stream), service).await {
+        if let Err(error) = server.serve_connection(TokioIo::new(stream), service).with_upgrades().await {
             tracing::debug!(%error, "A connection broke.");
         }
     }

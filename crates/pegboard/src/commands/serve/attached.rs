@@ -13,7 +13,6 @@ use axum::routing::get;
 use axum::{Json, Router};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use hyper_util::server::conn::auto::upgrade;
 use pegboard::gateway::api::{AttachedClient, AttachedClients};
 use pegboard::gateway::{Gateway, serve};
 use pegboard::wire::http::server::ReadAhead;
@@ -80,7 +79,7 @@ impl PassedClients {
         let profile = client.profile.clone();
         let _listed = self.list.add(client);
         let Ok(upgraded) = upgrade.await else { return };
-        let Ok(parts) = upgrade::downcast::<TokioIo<ReadAhead<UnixStream>>>(upgraded) else { return };
+        let Ok(parts) = upgraded.downcast::<TokioIo<ReadAhead<UnixStream>>>() else { return };
         let (ahead, stream) = parts.io.into_inner().into_parts();
         let Ok(connection) = stream.as_fd().try_clone_to_owned() else { return };
         let (reader, writer) = stream.into_split();
