@@ -33,6 +33,7 @@ mod sessions;
 mod stateless;
 pub(crate) mod streams;
 mod threads;
+mod timed_stream;
 
 pub use event_memory::{DroppedNotifications, EventMemory, NotificationLoss};
 pub use host_check::AllowedOrigin;

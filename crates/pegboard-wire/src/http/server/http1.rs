@@ -25,6 +25,7 @@ use tokio_util::io::poll_read_buf;
 
 use super::reply::JSON;
 use super::sessions::CrowdMember;
+use super::timed_stream::TimedStream;
 use super::{DirectRoutes, HttpReply, HttpServerEndpoint, ReplyBody, ServedConnection};
 use crate::http::received_headers::ReceivedHeaders;
 use crate::server::ArrivingRequest;
@@ -65,7 +66,7 @@ const MAX_GATHERED_BYTES: usize = 16 * 1024;
 /// Serves a connection until it ends, or until a request is to be served by hyper: then the result is the connection
 /// as it was before that request.
 pub(super) async fn serve<S>(
-    stream: S,
+    stream: TimedStream<S>,
     direct: &dyn DirectRoutes,
     connection: &ServedConnection,
 ) -> io::Result<Option<ReadAhead<S>>>
@@ -112,7 +113,7 @@ where
 
 /// The connection to a client, with what was read of its next request.
 struct ClientStream<S> {
-    stream: S,
+    stream: TimedStream<S>,
     input: BytesMut,
 }
 

@@ -16,6 +16,7 @@ use tokio::net::{TcpListener, TcpSocket};
 use tower::ServiceExt;
 
 use super::http1::{self, ReadAhead};
+use super::timed_stream::TimedStream;
 use super::{HttpReply, HttpServerEndpoint, ReplyBody, ServedConnection, ServerThreads};
 use crate::descriptors::AcceptErrors;
 use crate::http::received_headers::NamedHeaders;
@@ -101,6 +102,7 @@ impl HttpApplication {
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
+        let stream = TimedStream::new(stream);
         let stream = match &self.direct {
             Some(direct) => match http1::serve(stream, &**direct, &connection).await {
                 Ok(Some(other)) => other,

@@ -8,21 +8,23 @@ use bytes::buf::Chain;
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::http::server::timed_stream::TimedStream;
+
 /// A stream, and what was read from it ahead of its reader. An upgraded connection consists of one.
 pub struct ReadAhead<S> {
     ahead: Chain<Bytes, Bytes>,
-    stream: S,
+    stream: TimedStream<S>,
 }
 
 impl<S> ReadAhead<S> {
-    pub(in crate::http::server) fn new(ahead: [Bytes; 2], stream: S) -> Self {
+    pub(in crate::http::server) fn new(ahead: [Bytes; 2], stream: TimedStream<S>) -> Self {
         let [first, second] = ahead;
         Self { ahead: first.chain(second), stream }
     }
 
     /// Returns what was read ahead, and the stream.
     pub fn into_parts(mut self) -> (Bytes, S) {
-        (self.ahead.copy_to_bytes(self.ahead.remaining()), self.stream)
+        (self.ahead.copy_to_bytes(self.ahead.remaining()), self.stream.into_inner())
     }
 }
 

@@ -6,6 +6,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, DuplexStream, duplex};
 use tokio::sync::Notify;
 
+use super::super::timed_stream::WRITE_TIMEOUT;
 use super::*;
 use crate::era::Revision;
 use crate::http::server::{HttpApplication, HttpServerOptions, endpoint};
@@ -341,6 +342,32 @@ async fn a_client_may_wait_between_two_requests() {
             assert!(client.read_buf(&mut output).await.unwrap() > 0, "it ends before answer {id}");
         }
         time::sleep(10 * HEAD_TIMEOUT).await;
+    }
+}
+
+/// However a response is written, a client must read some of it in time.
+#[tokio::test(start_paused = true)]
+async fn a_connection_ends_if_its_client_does_not_read() {
+    let response_memory = ResponseMemory::new(1 << 20);
+    let options =
+        HttpServerOptions { response_memory: response_memory.clone(), ..HttpServerOptions::default() };
+    for application in applications_with(&Texts::default(), options) {
+        for (length, reads) in [(100_000, false), (100_001, false), (100_000, true), (100_001, true)] {
+            let (mut client, server) = duplex(16 * 1024);
+            let application = Arc::clone(&application);
+            let serving = tokio::spawn(async move { application.serve_connection(server).await });
+            client.write_all(call(1, &json!({"length": length}), "").as_bytes()).await.unwrap();
+            if reads {
+                let mut output = vec![0; length];
+                for part in output.chunks_mut(10_000) {
+                    client.read_exact(part).await.unwrap();
+                    time::sleep(WRITE_TIMEOUT / 2).await;
+                }
+                client.shutdown().await.unwrap();
+            }
+            time::timeout(2 * WRITE_TIMEOUT, serving).await.expect("it ends").unwrap();
+            assert_eq!(response_memory.n_bytes(), 0);
+        }
     }
 }
 
