@@ -16,7 +16,7 @@ use std::time::Duration;
 use axum::body::Body;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use futures_util::FutureExt;
-use http::Uri;
+use http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use http_body::{Body as _, Frame};
 use http_body_util::BodyExt;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
@@ -26,7 +26,7 @@ use tokio_util::io::poll_read_buf;
 use super::reply::JSON;
 use super::sessions::CrowdMember;
 use super::timed_stream::TimedStream;
-use super::{DirectRoutes, HttpReply, HttpServerEndpoint, ReplyBody, ServedConnection};
+use super::{DirectRoutes, HttpRejection, HttpReply, HttpServerEndpoint, ReplyBody, ServedConnection};
 use crate::http::received_headers::ReceivedHeaders;
 use crate::server::ArrivingRequest;
 use crate::turns::{Turn, take_turn};
@@ -89,6 +89,11 @@ where
         }
         let message = client.read_message(&head, (direct, connection), &mut turn).await?;
         let Some(message) = message else {
+            if head::is_ambiguous(&head) {
+                drop(turn);
+                client.write(ambiguous_framing()).await?;
+                return Ok(None);
+            }
             return Ok(Some(client.hand_over(head)));
         };
         drop(head);
@@ -294,6 +299,21 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> ClientStream<S> {
     fn hand_over(self, head: Bytes) -> ReadAhead<S> {
         ReadAhead::new([head, self.input.freeze()], self.stream)
     }
+}
+
+/// Returns `true` if the body of a request has a coding other than `chunked`, or several.
+pub(super) fn has_other_coding(headers: &HeaderMap) -> bool {
+    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
+    let is_chunked = |coding: &HeaderValue| coding.as_bytes().eq_ignore_ascii_case(b"chunked");
+    codings.next().is_some_and(|coding| !is_chunked(coding)) || codings.next().is_some()
+}
+
+/// Returns the reply to a request of which the end could be read in two ways. The connection ends after it.
+pub(super) fn ambiguous_framing() -> HttpReply {
+    let reason = "the body must have either a Content-Length or one Transfer-Encoding: chunked";
+    let mut reply = HttpReply::from(HttpRejection(StatusCode::BAD_REQUEST, reason));
+    reply.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    reply
 }
 
 /// Appends a part of a streamed body as a chunk. Of a large one it appends only the size, and returns the part.

@@ -135,6 +135,9 @@ impl HttpApplication {
     }
 
     async fn handle(&self, mut request: Request<Incoming>, connection: ServedConnection) -> HttpReply {
+        if http1::has_other_coding(request.headers()) {
+            return http1::ambiguous_framing();
+        }
         if request.method() == Method::POST
             && let Some(direct) = &self.direct
             && let Some(endpoint) = direct.find(request.uri(), request.headers(), &connection)

@@ -67,6 +67,29 @@ impl RequestHead {
     }
 }
 
+/// Returns `true` for a request of which the end could be read in two ways: with a length and a coding, or with other
+/// codings than one `chunked`.
+pub(super) fn is_ambiguous(head: &Bytes) -> bool {
+    /// More headers than hyper reads.
+    const MAX_READ_HEADERS: usize = 128;
+    let mut space = [const { std::mem::MaybeUninit::uninit() }; MAX_READ_HEADERS];
+    let mut request = httparse::Request::new(&mut []);
+    if request.parse_with_uninit_headers(head, &mut space).is_err() {
+        // It is refused anyway.
+        return false;
+    }
+    let values = |name: HeaderName| {
+        let named =
+            request.headers.iter().filter(move |field| field.name.eq_ignore_ascii_case(name.as_str()));
+        named.map(|field| field.value)
+    };
+    let mut codings = values(header::TRANSFER_ENCODING);
+    let Some(coding) = codings.next() else { return false };
+    !coding.eq_ignore_ascii_case(b"chunked")
+        || codings.next().is_some()
+        || values(header::CONTENT_LENGTH).next().is_some()
+}
+
 fn length(value: &[u8]) -> Option<usize> {
     let digits =
         std::str::from_utf8(value).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));

@@ -236,8 +236,6 @@ async fn every_request_is_answered_as_hyper_answers_it() {
         "content-length: 3\r\n",
         "na me: 1\r\n",
         "name : 1\r\n",
-        "transfer-encoding: chunked\r\ncontent-length: 3\r\n",
-        "transfer-encoding: gzip\r\n",
         "name: \u{1}\r\n",
     ] {
         check(&call(1, &json!({"length": 4}), more), 1).await;
@@ -250,6 +248,52 @@ async fn every_request_is_answered_as_hyper_answers_it() {
     }
     check("nonsense\r\n\r\n", 1).await;
     check("POST /m cp HTTP/1.1\r\nhost: localhost\r\n\r\n", 1).await;
+}
+
+/// Returns the status of each response to an input, up to the end of the connection.
+async fn statuses(application: &Arc<HttpApplication>, input: &str) -> Vec<u16> {
+    let mut client = connect(application);
+    client.write_all(input.as_bytes()).await.unwrap();
+    let mut output = Vec::new();
+    let reading = client.read_to_end(&mut output);
+    time::timeout(Duration::from_secs(10), reading).await.expect("the connection ends").unwrap();
+    let output = String::from_utf8(output).unwrap();
+    output.split("HTTP/1.1 ").skip(1).map(|response| response[..3].parse().unwrap()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_with_two_ends_is_refused_and_ends_the_connection() {
+    let applications = applications(&Texts::default());
+    let next = call(9, &json!({"length": 4}), "");
+    for more in [
+        "transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n",
+        "transfer-encoding: gzip, chunked\r\n",
+        "transfer-encoding: gzip\r\ntransfer-encoding: chunked\r\n",
+        "transfer-encoding: chunked, identity\r\n",
+    ] {
+        let request = call(1, &json!({"length": 4}), more) + &next;
+        for application in &applications {
+            assert_eq!(statuses(application, &request).await, [400], "{more}");
+            let get = "GET /mcp HTTP/1.1\r\nhost: localhost\r\n\r\n";
+            assert_eq!(
+                statuses(application, &(get.to_owned() + &request)).await.last(),
+                Some(&400),
+                "{more}"
+            );
+        }
+    }
+    let many = (0..80).map(|number| format!("x-{number}: 1\r\n")).collect::<Vec<_>>().concat();
+    for more in [
+        "transfer-encoding: chunked\r\ncontent-length: 3\r\n",
+        "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n",
+        &format!("{many}transfer-encoding: chunked\r\ncontent-length: 3\r\n"),
+    ] {
+        let request = call(1, &json!({"length": 4}), more) + &next;
+        let [direct, hyper] = &applications;
+        assert_eq!(statuses(direct, &request).await, [400], "{more}");
+        // hyper goes by the chunks, and shows no length.
+        assert_eq!(statuses(hyper, &request).await, [200], "{more}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
