@@ -23,6 +23,7 @@ use crate::message::{Frame, Id, InvalidMessage, Message, Request, RpcError, code
 use crate::server::{ArrivingRequest, ResponseMemory, ServiceServer};
 
 mod channel;
+mod client_socket;
 mod event_memory;
 mod host_check;
 mod http1;
@@ -35,6 +36,7 @@ pub(crate) mod streams;
 mod threads;
 mod timed_stream;
 
+pub use client_socket::ClientSocket;
 pub use event_memory::{DroppedNotifications, EventMemory, NotificationLoss};
 pub use host_check::AllowedOrigin;
 pub use http1::ReadAhead;

@@ -19,10 +19,11 @@ use futures_util::FutureExt;
 use http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use http_body::{Body as _, Frame};
 use http_body_util::BodyExt;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
-use tokio::time;
+use tokio::io::AsyncWriteExt;
+use tokio::time::{self, Sleep};
 use tokio_util::io::poll_read_buf;
 
+use super::client_socket::ClientSocket;
 use super::reply::JSON;
 use super::sessions::CrowdMember;
 use super::timed_stream::TimedStream;
@@ -57,6 +58,9 @@ const BODY_DELAY: Duration = Duration::from_secs(1);
 /// Maximum number of bytes that are read while a request is in progress: the client may send the next one at once.
 const MAX_PIPELINED_BYTES: usize = 8 * 1024;
 
+/// Interval at which the end of a connection is looked for behind more bytes than that.
+const CLOSE_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Maximum size of a body, or of a part of one, that is appended to what is before it, so that both are one slice.
 const MAX_COPIED_BODY_BYTES: usize = 4 * 1024;
 
@@ -71,9 +75,9 @@ pub(super) async fn serve<S>(
     connection: &ServedConnection,
 ) -> io::Result<Option<ReadAhead<S>>>
 where
-    S: AsyncRead + AsyncWrite + Send + Unpin,
+    S: ClientSocket,
 {
-    let mut client = ClientStream { stream, input: BytesMut::new() };
+    let mut client = ClientStream { stream, input: BytesMut::new(), next_look: None };
     let mut may_wait = false;
     // Nothing is known about the client of the first request: it may be one of a crowd.
     let mut may_be_crowd = true;
@@ -120,6 +124,8 @@ where
 struct ClientStream<S> {
     stream: TimedStream<S>,
     input: BytesMut,
+    /// Time at which a client that has sent too much is looked for again.
+    next_look: Option<Pin<Box<Sleep>>>,
 }
 
 /// A message to an endpoint.
@@ -138,7 +144,7 @@ enum HeadRead {
     Closed,
 }
 
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> ClientStream<S> {
+impl<S: ClientSocket> ClientStream<S> {
     /// Reads up to the end of the next head, and removes it from the input. With `may_wait`, the client may begin it at any
     /// time.
     async fn read_head(&mut self, may_wait: bool) -> io::Result<HeadRead> {
@@ -228,7 +234,13 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> ClientStream<S> {
                 Ok(_) => {}
             }
         }
-        Poll::Pending
+        // No more is read, and nothing wakes a task for the end behind what is unread.
+        while !self.stream.get_ref().is_closed_by_client() {
+            let next_look = self.next_look.get_or_insert_with(|| Box::pin(time::sleep(CLOSE_INTERVAL)));
+            ready!(next_look.as_mut().poll(context));
+            self.next_look = None;
+        }
+        Poll::Ready(())
     }
 
     async fn write(&mut self, reply: HttpReply) -> io::Result<()> {

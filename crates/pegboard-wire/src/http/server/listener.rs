@@ -15,6 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket};
 use tower::ServiceExt;
 
+use super::client_socket::ClientSocket;
 use super::http1::{self, ReadAhead};
 use super::timed_stream::TimedStream;
 use super::{HttpReply, HttpServerEndpoint, ReplyBody, ServedConnection, ServerThreads};
@@ -93,14 +94,14 @@ impl HttpApplication {
     /// Serves one connection until it ends. Nothing is known about its client.
     pub async fn serve_connection<S>(self: &Arc<Self>, stream: S)
     where
-        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        S: ClientSocket,
     {
         self.serve_client(stream, ServedConnection::default()).await;
     }
 
     async fn serve_client<S>(self: &Arc<Self>, stream: S, connection: ServedConnection)
     where
-        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        S: ClientSocket,
     {
         let stream = TimedStream::new(stream);
         let stream = match &self.direct {

@@ -27,6 +27,10 @@ impl<S> TimedStream<S> {
         self.stream
     }
 
+    pub(super) fn get_ref(&self) -> &S {
+        &self.stream
+    }
+
     fn limit(
         &mut self,
         context: &mut Context<'_>,

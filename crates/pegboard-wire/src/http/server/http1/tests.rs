@@ -4,6 +4,7 @@ use futures_util::future::BoxFuture;
 use pegboard_json::RawJson;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, DuplexStream, duplex};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
 use super::super::timed_stream::WRITE_TIMEOUT;
@@ -428,6 +429,23 @@ async fn a_client_that_disconnects_cancels_a_stateless_call() {
         drop(client);
         time::timeout(Duration::from_mins(1), service.dropped.notified()).await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn a_client_that_disconnects_is_noticed_behind_what_it_has_sent() {
+    let service = Texts::default();
+    let [direct, _] = applications(&service);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let (server, _) = listener.accept().await.unwrap();
+    tokio::spawn(async move { direct.serve_connection(server).await });
+    let input = call(1, &json!({}), "") + "POST /mcp HTTP/1.1\r\nx-long: " + &"x".repeat(20_000);
+    client.write_all(input.as_bytes()).await.unwrap();
+    time::timeout(Duration::from_mins(1), service.begun.notified()).await.unwrap();
+    assert!(service.dropped.notified().now_or_never().is_none());
+    drop(client);
+    time::pause();
+    time::timeout(Duration::from_mins(1), service.dropped.notified()).await.unwrap();
 }
 
 /// A POST in a session, or one that opens it.
