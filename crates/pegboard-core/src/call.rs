@@ -21,6 +21,7 @@ use crate::error::{CallError, Executed};
 use crate::extensions::Extensions;
 use crate::handler;
 use crate::id::{ServerName, ToolId};
+use crate::memory::MemoryPool;
 use crate::model::OutputReader;
 use crate::output::Output;
 use crate::owner::Owner;
@@ -58,6 +59,12 @@ pub trait Invoker: Send + Sync {
 
     /// Returns the extensions of the session that the calls belong to, if there is a persistent one.
     fn extensions(&self) -> Option<&Extensions> {
+        None
+    }
+
+    /// Returns the memory for what chains and batches collect from calls made through this invoker, if it has a limit
+    /// that others share.
+    fn memory(&self) -> Option<MemoryPool> {
         None
     }
 

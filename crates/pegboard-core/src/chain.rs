@@ -25,6 +25,8 @@ mod step;
 mod tool;
 
 pub use check::{ChainError, ChainErrorLocation};
+use run::{ChainMemory, StepOutputs};
+
 pub use path::{ContextPath, InvalidContextPath};
 pub use source::{Condition, ContextTemplate, InputSource, InvalidInputSource, OnMissing};
 pub use step::{ChainStep, OnPartial};
@@ -213,7 +215,13 @@ impl<'t> ToolChain<'t> {
         initial_input: impl Into<Value>,
         options: ExecuteOptions,
     ) -> ChainResult {
-        run::execute(&self.spec, self.tools, initial_input.into(), options).await
+        let input = initial_input.into();
+        match ChainMemory::admit(self.tools, &input) {
+            Ok(memory) => {
+                run::execute(&self.spec, self.tools, (input, memory), (options, StepOutputs::Copied)).await
+            }
+            Err(full) => run::refused(run::input_too_large(full)),
+        }
     }
 }
 

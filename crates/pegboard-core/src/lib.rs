@@ -43,6 +43,7 @@ pub mod extensions;
 pub mod fingerprint;
 pub mod handler;
 pub mod id;
+pub mod memory;
 pub mod model;
 pub mod outcome;
 pub mod output;

@@ -2,10 +2,12 @@
 
 use std::borrow::Cow;
 use std::io;
+use std::ops::Not;
 
 use bytes::Bytes;
 use pegboard_json::RawJson;
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::Value;
 
 use crate::schema::Schema;
 use crate::validation::Violation;
@@ -168,17 +170,11 @@ impl Output {
     pub fn to_result(&self) -> RawJson {
         match &self.payload {
             OutputPayload::Result(raw) => raw.clone(),
-            OutputPayload::Data(data) => {
-                let mut result = Map::new();
-                result.insert("content".to_owned(), json!([{"type": "text", "text": self.text()}]));
-                if data.is_object() {
-                    result.insert("structuredContent".to_owned(), data.clone());
-                }
-                if self.is_error {
-                    result.insert("isError".to_owned(), true.into());
-                }
-                RawJson::of(&result)
-            }
+            OutputPayload::Data(data) => RawJson::of(&DataResult {
+                content: [DataText { kind: "text", text: self.text() }],
+                structured_content: Some(data).filter(|data| data.is_object()),
+                is_error: self.is_error,
+            }),
         }
     }
 
@@ -239,6 +235,24 @@ impl Output {
             OutputPayload::Data(data) => n_json_bytes(data),
         }
     }
+}
+
+/// The result of a tool that returns data, as MCP writes it.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct DataResult<'o> {
+    content: [DataText<'o>; 1],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    structured_content: Option<&'o Value>,
+    #[serde(skip_serializing_if = "Not::not")]
+    is_error: bool,
+}
+
+#[derive(Serialize)]
+struct DataText<'o> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    text: Cow<'o, str>,
 }
 
 /// Returns the size of a value as JSON text.

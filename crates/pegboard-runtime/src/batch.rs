@@ -9,6 +9,7 @@ use pegboard_core::call::{Call, Invoker, ValidCall};
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::CallError;
 use pegboard_core::handler::Handler;
+use pegboard_core::memory::PoolReservation;
 use pegboard_core::output::Output;
 use pegboard_core::validation::Violation;
 use serde_json::json;
@@ -72,13 +73,14 @@ impl Handler for BatchTool {
             let Some(tools) = call.context().tools.as_deref() else {
                 return Ok(Output::failure("a batch requires a session"));
             };
+            let batch = BatchExecution { tools, held: tools.memory().unwrap_or_default().reservation() };
             let results = match request.order {
-                BatchOrder::Parallel => run_parallel(tools, request.items).await,
+                BatchOrder::Parallel => batch.run_parallel(request.items).await,
                 BatchOrder::Sequential { stop_on_error } => {
-                    run_sequential(tools, request.items, stop_on_error).await
+                    batch.run_sequential(request.items, stop_on_error).await
                 }
             };
-            Ok(result::envelope(&results))
+            Ok(result::envelope(results))
         }
         .boxed()
     }
@@ -91,32 +93,41 @@ pub(crate) enum BatchOrder {
     Sequential { stop_on_error: bool },
 }
 
-async fn run_parallel(tools: &dyn Invoker, items: Vec<BatchItem>) -> Vec<BatchItemResult> {
-    // `buffered` keeps the order of the calls, regardless of the order in which they finish.
-    stream::iter(items).map(|item| run_item(tools, item)).buffered(MAX_CONCURRENT_CALLS).collect().await
+/// A batch in flight, with the memory of its results.
+struct BatchExecution<'b> {
+    tools: &'b dyn Invoker,
+    held: PoolReservation,
 }
 
-async fn run_sequential(
-    tools: &dyn Invoker,
-    items: Vec<BatchItem>,
-    stop_on_error: bool,
-) -> Vec<BatchItemResult> {
-    let mut results: Vec<BatchItemResult> = Vec::with_capacity(items.len());
-    for item in items {
-        let is_over = stop_on_error && results.last().is_some_and(|last| !last.ok);
-        results.push(if is_over { BatchItemResult::skipped(item) } else { run_item(tools, item).await });
+impl BatchExecution<'_> {
+    async fn run_parallel(&self, items: Vec<BatchItem>) -> Vec<BatchItemResult> {
+        // `buffered` keeps the order of the calls, regardless of the order in which they finish.
+        stream::iter(items).map(|item| self.run_item(item)).buffered(MAX_CONCURRENT_CALLS).collect().await
     }
-    results
-}
 
-async fn run_item(tools: &dyn Invoker, item: BatchItem) -> BatchItemResult {
-    let started = Instant::now();
-    let name = item.tool.to_string();
-    if FORBIDDEN_TOOLS.contains(&name.as_str()) {
-        return BatchItemResult::not_allowed(item.id, name);
+    async fn run_sequential(&self, items: Vec<BatchItem>, stop_on_error: bool) -> Vec<BatchItemResult> {
+        let mut results: Vec<BatchItemResult> = Vec::with_capacity(items.len());
+        for item in items {
+            let is_over = stop_on_error && results.last().is_some_and(|last| !last.ok);
+            results.push(if is_over { BatchItemResult::skipped(item) } else { self.run_item(item).await });
+        }
+        results
     }
-    let ended = tools.start(Call::new(item.tool, item.arguments)).await;
-    let mut result = BatchItemResult::of(item.id, name, ended);
-    result.elapsed_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-    result
+
+    async fn run_item(&self, item: BatchItem) -> BatchItemResult {
+        let started = Instant::now();
+        let name = item.tool.to_string();
+        if FORBIDDEN_TOOLS.contains(&name.as_str()) {
+            return BatchItemResult::not_allowed(item.id, name);
+        }
+        let ended = self.tools.start(Call::new(item.tool, item.arguments)).await;
+        let n_bytes = ended.result.as_ref().map_or(0, Output::n_bytes);
+        let mut result = BatchItemResult::of(item.id, name, ended);
+        // A part of a server's answer keeps all of it in memory.
+        if let Err(full) = self.held.try_grow(n_bytes.max(result.n_bytes())) {
+            result = result.discarded(full);
+        }
+        result.elapsed_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        result
+    }
 }

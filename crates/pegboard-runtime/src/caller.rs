@@ -16,6 +16,7 @@ use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::{CallError, Executed, NotFound};
 use pegboard_core::extensions::Extensions;
 use pegboard_core::id::ToolboxName;
+use pegboard_core::memory::MemoryPool;
 use pegboard_core::outcome::Outcome;
 use pegboard_core::owner::Owner;
 use pegboard_core::settings::AutoOpen;
@@ -474,6 +475,10 @@ impl Invoker for Caller {
 
     fn find_selected(&self, name: &str) -> Option<ToolRef> {
         self.find_selected(name)
+    }
+
+    fn memory(&self) -> Option<MemoryPool> {
+        Some(self.shared().memory.part(MemoryPool::CALL_BYTES))
     }
 }
 

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use pegboard_core::call::{Call, ToolRef};
 use pegboard_core::error::CallError;
 use pegboard_core::id::ToolId;
+use pegboard_core::memory::MemoryPool;
 use pegboard_core::model::OutputReader;
 use pegboard_core::owner::{Owner, Principals};
 use pegboard_core::provider::ServerState;
@@ -108,6 +109,8 @@ pub(crate) struct RuntimeShared {
     pub(crate) callers: CallerRegistry,
     pub(crate) suspended: SuspendedCallTable,
     pub(crate) pipeline: Pipeline,
+    /// Memory for what chains and batches collect.
+    pub(crate) memory: MemoryPool,
     pub(crate) wall: WallClock,
     pub(crate) tasks: TaskTracker,
     pub(crate) closing: CancellationToken,

@@ -1,12 +1,13 @@
 //! Execution of chains.
 
+use std::mem;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use super::path::ContextPath;
@@ -16,23 +17,62 @@ use super::{ChainResult, ChainSpec, ExecuteOptions, Semantics, check, costly_val
 use crate::call::{Call, Invoker};
 use crate::entry::ToolEntry;
 use crate::error::{CallError, ErrorKind};
+use crate::memory::{MemoryPool, MemoryPoolFull, PoolReservation, member_bytes, value_bytes};
 use crate::outcome::{Outcome, OutcomeStatus};
 use crate::text::clipped;
 
 /// Maximum number of items that one step processes.
 const MAX_ITEMS: usize = 10_000;
-/// Maximum size of the input of one call. Without a limit, a context that is passed whole doubles with every
-/// step.
-const MAX_INPUT_BYTES: usize = 64 << 20;
 /// Maximum size of an error of a step, in the errors of the chain. A chain that fails in a chain repeats its errors twice,
 /// so that without a limit they double with every level.
 const MAX_ERROR_BYTES: usize = 4 << 10;
 
+/// Handling of the output of a step that is stored in the context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StepOutputs {
+    /// Its outcome has a copy.
+    Copied,
+    /// Its outcome has no data.
+    Moved,
+}
+
+/// Memory of one run: its input, the outputs of its steps, and the inputs of the calls in flight.
+pub(super) struct ChainMemory {
+    pool: MemoryPool,
+    held: PoolReservation,
+}
+
+impl ChainMemory {
+    /// Counts the input of a chain.
+    pub(super) fn admit(tools: &dyn Invoker, input: &Value) -> Result<Self, MemoryPoolFull> {
+        let pool = tools.memory().unwrap_or_default();
+        let held = pool.reservation();
+        held.try_grow(value_bytes(input))?;
+        Ok(Self { pool, held })
+    }
+}
+
+/// Returns the error for an input that does not fit.
+pub(super) fn input_too_large(full: MemoryPoolFull) -> String {
+    format!("the input is too large: {full}; pass less data, or use several chains")
+}
+
+/// Returns the result of a chain that did not start.
+pub(super) fn refused(problem: String) -> ChainResult {
+    ChainResult {
+        success: false,
+        context: Map::new(),
+        step_results: Vec::new(),
+        errors: vec![problem],
+        duration: Duration::ZERO,
+    }
+}
+
 pub(super) async fn execute(
     spec: &ChainSpec,
     tools: &dyn Invoker,
-    input: Value,
-    options: ExecuteOptions,
+    (input, memory): (Value, ChainMemory),
+    (options, step_outputs): (ExecuteOptions, StepOutputs),
 ) -> ChainResult {
     let started = Instant::now();
     let (input, problem) = match input {
@@ -42,8 +82,16 @@ pub(super) async fn execute(
             (Value::Object(Map::new()), Some("The input of a chain must be an object or null.".to_owned()))
         }
     };
-    let mut run =
-        ChainExecution { spec, tools, options, context: input, outcomes: Vec::new(), errors: Vec::new() };
+    let mut run = ChainExecution {
+        spec,
+        tools,
+        options,
+        step_outputs,
+        memory,
+        context: input,
+        outcomes: Vec::new(),
+        errors: Vec::new(),
+    };
     run.errors.extend(problem);
     if run.errors.is_empty() && options.validate_tools {
         let verdict = check::verdict_of_run(spec, tools, &run.context, options).await;
@@ -73,6 +121,8 @@ struct ChainExecution<'r> {
     spec: &'r ChainSpec,
     tools: &'r dyn Invoker,
     options: ExecuteOptions,
+    step_outputs: StepOutputs,
+    memory: ChainMemory,
     /// Always an object.
     context: Value,
     outcomes: Vec<Outcome>,
@@ -96,15 +146,14 @@ impl ChainExecution<'_> {
     }
 
     /// Adds the output of a step to the context, or its failure to the errors.
-    fn record(&mut self, step: &ChainStep, outcome: Outcome) {
+    fn record(&mut self, step: &ChainStep, mut outcome: Outcome) {
         let index = self.outcomes.len();
-        let is_accepted = match outcome.status {
-            OutcomeStatus::Success => true,
-            OutcomeStatus::Partial => step.on_partial == OnPartial::Accept,
-            OutcomeStatus::Skipped | OutcomeStatus::Failure | OutcomeStatus::Timeout => false,
-        };
-        if is_accepted {
-            self.store(step, &outcome.data);
+        if is_accepted(step, &outcome) {
+            let data = match self.step_outputs {
+                StepOutputs::Copied => outcome.data.clone(),
+                StepOutputs::Moved => mem::take(&mut outcome.data),
+            };
+            self.store(step, data);
         } else if outcome.status != OutcomeStatus::Skipped {
             let clipped = |error: &str| clipped(error, MAX_ERROR_BYTES).into_owned();
             self.errors.extend(outcome.errors.iter().map(|error| clipped(error)));
@@ -114,12 +163,18 @@ impl ChainExecution<'_> {
         self.outcomes.push(outcome);
     }
 
-    fn store(&mut self, step: &ChainStep, data: &Value) {
+    fn store(&mut self, step: &ChainStep, data: Value) {
         let Some(context) = self.context.as_object_mut() else { return };
+        let mut dropped = Vec::new();
         if !step.output_key.is_empty() {
-            context.insert(step.output_key.clone(), data.clone());
+            dropped.extend(context.insert(step.output_key.clone(), data));
         } else if let Value::Object(members) = data {
-            context.extend(members.clone());
+            dropped.extend(members.into_iter().filter_map(|(name, member)| context.insert(name, member)));
+        } else {
+            dropped.push(data);
+        }
+        if self.step_outputs == StepOutputs::Moved {
+            self.memory.held.shrink(dropped.iter().map(value_bytes).sum());
         }
     }
 
@@ -167,15 +222,13 @@ impl ChainExecution<'_> {
             None => return rejected(missing_path(list)),
         };
         let started = Instant::now();
-        let items: Vec<Value> =
-            items.iter().enumerate().map(|(index, item)| json!({"item": item, "index": index})).collect();
         let n_started = AtomicUsize::new(0);
         // By index: a closure over borrowed items would tie the whole run to their lifetime.
-        let (items, n_started) = (&items, &n_started);
+        let n_started = &n_started;
         let mut calls = stream::iter(0..items.len())
             .map(|index| {
                 n_started.fetch_add(1, Ordering::Relaxed);
-                async move { self.call(step, &StepScope { item: items.get(index), ..*scope }).await }
+                async move { self.call_for_item(step, (index, &items[index]), scope).await }
             })
             .buffered(step.concurrency.unwrap_or(1).clamp(1, check::MAX_CONCURRENCY));
         let mut outcomes = ItemOutcomes::default();
@@ -189,11 +242,33 @@ impl ChainExecution<'_> {
         outcomes.into_outcome(step, (n_started, items.len()), started.elapsed())
     }
 
+    async fn call_for_item(
+        &self,
+        step: &ChainStep,
+        (index, item): (usize, &Value),
+        scope: &StepScope<'_>,
+    ) -> Outcome {
+        let held = self.memory.pool.reservation();
+        let members = |item| [("item".to_owned(), item), ("index".to_owned(), index.into())];
+        let item = match held.copy(item) {
+            Ok(item) => Value::Object(Map::from_iter(members(item))),
+            Err(full) => return over_limit(input_too_large(full)),
+        };
+        let mut outcome = self.call(step, &StepScope { item: Some(&item), ..*scope }).await;
+        if !is_accepted(step, &outcome) {
+            // The list has `null` in its place.
+            self.memory.held.shrink(value_bytes(&mem::take(&mut outcome.data)));
+        }
+        outcome
+    }
+
     async fn call(&self, step: &ChainStep, scope: &StepScope<'_>) -> Outcome {
-        let arguments = match scope.input_of(step, self.tools) {
-            Ok(arguments) if size(&arguments) <= MAX_INPUT_BYTES => arguments,
-            Ok(_) => return rejected(format!("the input is larger than {MAX_INPUT_BYTES} bytes")),
-            Err(problem) => return rejected(problem),
+        // Counted until the call ends.
+        let held = self.memory.pool.reservation();
+        let arguments = match scope.input_of(step, self.tools, &held) {
+            Ok(arguments) => arguments,
+            Err(InputProblem::Invalid(problem)) => return rejected(problem),
+            Err(InputProblem::TooLarge(full)) => return over_limit(input_too_large(full)),
         };
         let mut call = Call::new(step.tool_name.as_str(), arguments);
         let limit = step.timeout.map(Duration::from);
@@ -202,19 +277,32 @@ impl ChainExecution<'_> {
         if let (Err(CallError::DeadlinePassed { .. }), Some(limit)) = (&call_result.result, limit) {
             call_result.result = Err(CallError::TimedOut { limit });
         }
-        Outcome::of(&step.tool_name, call_result)
+        drop(held);
+        self.hold(Outcome::of(&step.tool_name, call_result))
+    }
+
+    /// Counts the outcome of a call until the end of the run; one that does not fit is replaced by a failure.
+    fn hold(&self, outcome: Outcome) -> Outcome {
+        let texts = outcome.errors.iter().chain([&outcome.message]);
+        let n_bytes = value_bytes(&outcome.data) + texts.map(String::len).sum::<usize>();
+        match self.memory.held.try_grow(n_bytes) {
+            Ok(()) => outcome,
+            Err(full) => Outcome {
+                duration: outcome.duration,
+                ..over_limit(format!(
+                    "the output was discarded: {full}; the tool has run; let it return less, or use several chains"
+                ))
+            },
+        }
     }
 }
 
-/// Estimates the memory size of a value.
-fn size(value: &Value) -> usize {
-    match value {
-        Value::Null | Value::Bool(_) | Value::Number(_) => 8,
-        Value::String(text) => 8 + text.len(),
-        Value::Array(items) => 8 + items.iter().map(size).sum::<usize>(),
-        Value::Object(members) => {
-            8 + members.iter().map(|(name, member)| name.len() + size(member)).sum::<usize>()
-        }
+/// Returns `true` if the output of a step goes into the context.
+fn is_accepted(step: &ChainStep, outcome: &Outcome) -> bool {
+    match outcome.status {
+        OutcomeStatus::Success => true,
+        OutcomeStatus::Partial => step.on_partial == OnPartial::Accept,
+        OutcomeStatus::Skipped | OutcomeStatus::Failure | OutcomeStatus::Timeout => false,
     }
 }
 
@@ -226,6 +314,23 @@ fn rejected(problem: String) -> Outcome {
         errors: vec![problem],
         error_kind: Some(ErrorKind::InvalidParameters),
         ..Outcome::default()
+    }
+}
+
+/// Returns the outcome of a step with too large an input or output.
+fn over_limit(problem: String) -> Outcome {
+    Outcome { error_kind: Some(ErrorKind::LimitExceeded), ..rejected(problem) }
+}
+
+/// Reason why the input of a step cannot be built.
+enum InputProblem {
+    Invalid(String),
+    TooLarge(MemoryPoolFull),
+}
+
+impl From<MemoryPoolFull> for InputProblem {
+    fn from(full: MemoryPoolFull) -> Self {
+        Self::TooLarge(full)
     }
 }
 
@@ -250,34 +355,44 @@ impl<'p> StepScope<'p> {
         }
     }
 
-    /// Builds the input of the tool; fails if a source is missing.
-    fn input_of(&self, step: &ChainStep, tools: &dyn Invoker) -> Result<Value, String> {
+    /// Builds the input of the tool; fails if a source is missing, or before it outgrows the memory.
+    fn input_of(
+        &self,
+        step: &ChainStep,
+        tools: &dyn Invoker,
+        held: &PoolReservation,
+    ) -> Result<Value, InputProblem> {
         if step.input_mapping.is_empty() {
             if let Some(item) = self.item {
-                return Ok(item["item"].clone());
+                return Ok(held.copy(&item["item"])?);
             }
             let entry = tools.find(&step.tool_name);
             self.note_left_out(step, entry.as_deref(), tools);
-            return Ok(self.accepted_context(entry.as_deref()));
+            return Ok(self.accepted_context(entry.as_deref(), held)?);
         }
         let mut input = Map::new();
         for (name, source) in &step.input_mapping {
             let value = match source {
-                InputSource::Constant(value) => Some(value.clone()),
+                InputSource::Constant(value) => Some(held.copy(value)?),
                 InputSource::Template(template) => {
-                    let text = template.render(|path| self.find(path).cloned());
-                    Some(text.map_err(|problem| format!("{problem} (for '{name}')"))?.into())
+                    let invalid = |problem| InputProblem::Invalid(format!("{problem} (for '{name}')"));
+                    let parts = template.resolve(|path| self.find(path)).map_err(invalid)?;
+                    held.try_grow(parts.n_bytes())?;
+                    Some(parts.to_string().into())
                 }
                 InputSource::Path(path, absent) => match (self.find(path), absent, self.semantics) {
-                    (Some(value), _, _) | (None, OnMissing::Default(value), _) => Some(value.clone()),
+                    (Some(value), _, _) | (None, OnMissing::Default(value), _) => Some(held.copy(value)?),
                     (None, OnMissing::Omit, _) => None,
                     (None, OnMissing::Fail, Semantics::Compat) => Some(Value::Null),
                     (None, OnMissing::Fail, Semantics::Full) => {
-                        return Err(format!("{} (for '{name}')", missing_path(path)));
+                        return Err(InputProblem::Invalid(format!("{} (for '{name}')", missing_path(path))));
                     }
                 },
             };
-            input.extend(value.map(|value| (name.clone(), value)));
+            if let Some(value) = value {
+                held.try_grow(member_bytes(name))?;
+                input.insert(name.clone(), value);
+            }
         }
         Ok(input.into())
     }
@@ -293,14 +408,23 @@ impl<'p> StepScope<'p> {
     }
 
     /// Returns the context, filtered to declared properties if the tool accepts no others.
-    fn accepted_context(&self, entry: Option<&ToolEntry>) -> Value {
+    fn accepted_context(
+        &self,
+        entry: Option<&ToolEntry>,
+        held: &PoolReservation,
+    ) -> Result<Value, MemoryPoolFull> {
         let schema = entry.map_or(&Value::Null, |entry| entry.input_schema().as_json());
         if self.semantics == Semantics::Compat || check::is_open(schema) {
-            return self.context.clone();
+            return held.copy(self.context);
         }
         let takes = |name: &str| schema["properties"].get(name).is_some();
         let members = self.context.as_object().into_iter().flatten().filter(|(name, _)| takes(name));
-        members.map(|(name, value)| (name.clone(), value.clone())).collect()
+        members
+            .map(|(name, value)| {
+                held.try_grow(member_bytes(name))?;
+                Ok((name.clone(), held.copy(value)?))
+            })
+            .collect()
     }
 }
 
@@ -315,17 +439,16 @@ struct ItemOutcomes {
 
 impl ItemOutcomes {
     /// Adds an outcome; returns `true` if it is a failure.
-    fn add(&mut self, step: &ChainStep, outcome: Outcome) -> bool {
+    fn add(&mut self, step: &ChainStep, mut outcome: Outcome) -> bool {
         let index = self.data.len();
-        let is_accepted = outcome.is_ok()
-            || (outcome.status == OutcomeStatus::Partial && step.on_partial == OnPartial::Accept);
-        if is_accepted {
+        if is_accepted(step, &outcome) {
             self.data.push(outcome.data);
             return false;
         }
         self.data.push(Value::Null);
         self.n_failed += 1;
-        self.errors.extend(outcome.errors.iter().map(|error| format!("item {index}: {error}")));
+        let errors = mem::take(&mut outcome.errors).into_iter();
+        self.errors.extend(errors.map(|error| format!("item {index}: {}", clipped(&error, MAX_ERROR_BYTES))));
         self.first_failure.get_or_insert(outcome);
         true
     }

@@ -1,12 +1,13 @@
 //! Input sources and conditions of chain steps.
 
-use std::fmt::Write as _;
+use std::fmt;
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use super::path::ContextPath;
+use crate::output::n_json_bytes;
 use crate::schema::Schema;
 
 /// Source of one input of a step.
@@ -198,24 +199,50 @@ impl ContextTemplate {
         })
     }
 
-    /// Renders the template; fails if a path does not resolve.
-    pub(super) fn render(&self, find: impl Fn(&ContextPath) -> Option<Value>) -> Result<String, String> {
+    /// Looks up the values of all placeholders; fails if a path does not resolve.
+    pub(super) fn resolve<'v>(
+        &'v self,
+        find: impl Fn(&ContextPath) -> Option<&'v Value>,
+    ) -> Result<ResolvedTemplate<'v>, String> {
         if let Some(problem) = self.problem() {
             return Err(problem);
         }
-        let mut text = String::new();
-        for segment in self.segments.iter().flatten() {
-            match segment {
-                TemplateSegment::Text(literal) => text.push_str(literal),
-                TemplateSegment::Path(path) => match find(path).ok_or_else(|| missing_path(path))? {
-                    Value::String(string) => text.push_str(&string),
-                    other => {
-                        let _ = write!(text, "{other}");
-                    }
-                },
-            }
-        }
-        Ok(text)
+        let parts = self.segments.iter().flatten().map(|segment| match segment {
+            TemplateSegment::Text(literal) => Ok(ResolvedPart::Text(literal)),
+            TemplateSegment::Path(path) => match find(path).ok_or_else(|| missing_path(path))? {
+                Value::String(text) => Ok(ResolvedPart::Text(text)),
+                other => Ok(ResolvedPart::Json(other)),
+            },
+        });
+        parts.collect::<Result<_, _>>().map(ResolvedTemplate)
+    }
+}
+
+/// A template with its values, of which the text is not built yet.
+pub(super) struct ResolvedTemplate<'v>(Vec<ResolvedPart<'v>>);
+
+enum ResolvedPart<'v> {
+    Text(&'v str),
+    Json(&'v Value),
+}
+
+impl ResolvedTemplate<'_> {
+    /// Returns the size of the text.
+    pub(super) fn n_bytes(&self) -> usize {
+        let n_bytes = |part: &ResolvedPart<'_>| match part {
+            ResolvedPart::Text(text) => text.len(),
+            ResolvedPart::Json(value) => n_json_bytes(value),
+        };
+        self.0.iter().map(n_bytes).fold(0, usize::saturating_add)
+    }
+}
+
+impl fmt::Display for ResolvedTemplate<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|part| match part {
+            ResolvedPart::Text(text) => f.write_str(text),
+            ResolvedPart::Json(value) => write!(f, "{value}"),
+        })
     }
 }
 
@@ -236,7 +263,9 @@ fn parse_segments(text: &str) -> Option<Vec<TemplateSegment>> {
             rest = after;
         } else {
             let (path, after) = if brace == "{" { after.split_once('}')? } else { return None };
-            segments.push(TemplateSegment::Text(std::mem::take(&mut literal)));
+            if !literal.is_empty() {
+                segments.push(TemplateSegment::Text(std::mem::take(&mut literal)));
+            }
             segments.push(TemplateSegment::Path(ContextPath::new(path)));
             rest = after;
         }

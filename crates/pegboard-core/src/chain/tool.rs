@@ -7,7 +7,8 @@ use futures_util::future::{BoxFuture, FutureExt};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{ChainSpec, Semantics, ToolChain, run};
+use super::run::{ChainMemory, StepOutputs};
+use super::{ChainSpec, ExecuteOptions, Semantics, ToolChain, run};
 use crate::call::ValidCall;
 use crate::entry::{ToolAnnotations, ToolEntry};
 use crate::error::CallError;
@@ -94,7 +95,11 @@ impl Handler for ChainToolHandler {
             };
             let chain = ToolChain::from_spec(self.0.clone(), tools);
             chain.admit(call.arguments()).await?;
-            let result = chain.execute(call.arguments().clone()).await;
+            let memory = ChainMemory::admit(tools, call.arguments())
+                .map_err(|full| CallError::LimitExceeded { reason: run::input_too_large(full) })?;
+            let input = (call.arguments().clone(), memory);
+            let options = (ExecuteOptions::default(), StepOutputs::Moved);
+            let result = run::execute(&self.0, tools, input, options).await;
             if !result.success {
                 return Ok(Output::failure(result.errors.join("\n")));
             }

@@ -2,7 +2,7 @@
 
 use pegboard_core::chain::{ChainResult, ChainStep, ExecuteOptions, InputSource, Semantics, ToolChain};
 use pegboard_core::entry::ToolEntry;
-use pegboard_core::error::ToolError;
+use pegboard_core::error::{ErrorKind, ToolError};
 use pegboard_core::outcome::OutcomeStatus;
 use pegboard_core::registry::ToolRegistry;
 use serde_json::{Value, json};
@@ -222,7 +222,80 @@ async fn the_size_of_a_whole_context_input_is_limited() {
     let tools = tools();
     let steps = (0..60).map(|n| ChainStep::new("echo").output_key(format!("k{n}")));
     let run = chain_of(&tools, steps).execute(json!({"a": "x".repeat(1 << 20)})).await;
-    assert_eq!(run.errors[0], "the input is larger than 67108864 bytes");
+    let refused = &run.errors[0];
+    assert!(refused.starts_with("the input is too large: 32"), "{refused}");
+    assert!(refused.ends_with(" of at most 65536 KiB; pass less data, or use several chains"), "{refused}");
+    assert_eq!(run.step_results.last().unwrap().error_kind, Some(ErrorKind::LimitExceeded));
+}
+
+#[tokio::test]
+async fn an_input_that_is_too_large_is_not_built() {
+    let mapped = |n_inputs: usize| {
+        (0..n_inputs).fold(ChainStep::new("echo"), |step, n| step.map(format!("k{n}"), "a"))
+    };
+    let template =
+        |n_times: usize| ChainStep::new("echo").map("x", InputSource::template("{a}".repeat(n_times)));
+    let cases = [
+        // The whole text is refused before its first byte.
+        (template(2_000), "2048000 KiB do not fit: chains and batches hold 1024 of"),
+        (template(64), "65536 KiB do not fit: chains and batches hold 1024 of"),
+        // Member by member, until one does not fit.
+        (mapped(2_000), "1025 KiB do not fit: chains and batches hold 64"),
+        (
+            ChainStep::new("echo").for_each("l").map("x", InputSource::template("{a}{item}".repeat(64))),
+            "KiB do not fit",
+        ),
+    ];
+    for (step, expected) in cases {
+        let run = run([step], json!({"a": "x".repeat(1 << 20), "l": ["y"]})).await;
+        assert!(run.errors[0].contains(expected), "{} instead of {expected}", run.errors[0]);
+        assert_eq!(run.step_results[0].error_kind, Some(ErrorKind::LimitExceeded));
+    }
+    let fits = run([template(60).output_key("out")], json!({"a": "x".repeat(1 << 18)})).await;
+    assert!(fits.success, "{:?}", fits.errors);
+    let input = run(["echo".into()], json!({"a": "x".repeat(65 << 20)})).await;
+    assert!(
+        input.errors[0].starts_with("the input is too large: 66561 KiB do not fit"),
+        "{:?}",
+        input.errors
+    );
+    assert!(input.step_results.is_empty());
+}
+
+#[tokio::test]
+async fn the_size_of_all_outputs_is_limited() {
+    let big = ToolEntry::from_fn("big", "", |_: Value| async { Ok(Value::from("x".repeat(1 << 20))) });
+    let tools = ToolRegistry::new().with([big]).unwrap();
+    let item_step = ChainStep::new("big").for_each("l").output_key("out");
+    let chain_result = chain_of(&tools, [item_step.clone()]).execute(json!({"l": vec![0; 70]})).await;
+    let discarded = &chain_result.errors[0];
+    let start = "item 63: the output was discarded: 1025 KiB do not fit: chains and batches hold 64";
+    assert!(discarded.starts_with(start), "{discarded}");
+    assert!(
+        discarded.ends_with("the tool has run; let it return less, or use several chains"),
+        "{discarded}"
+    );
+    assert_eq!(chain_result.step_results[0].error_kind, Some(ErrorKind::LimitExceeded));
+    let small = InputSource::constant(0);
+    let steps = (0..70).map(|n| ChainStep::new("big").map("n", small.clone()).output_key(format!("k{n}")));
+    let chain_result = chain_of(&tools, steps).execute(json!({})).await;
+    assert!(chain_result.errors[0].starts_with("the output was discarded: 1025 KiB do not fit"));
+    assert_eq!((chain_result.context.len(), chain_result.step_results.len()), (63, 64));
+    let fits = chain_of(&tools, [item_step]).execute(json!({"l": vec![0; 60]})).await;
+    assert!(fits.success, "{:?}", fits.errors);
+}
+
+#[tokio::test]
+async fn the_data_of_failed_items_is_not_kept() {
+    let failing =
+        ToolEntry::from_fn("failing", "", |_: Value| async { Ok(Value::from("x".repeat(1 << 20))) })
+            .with_output_schema(json!({"type": "object"}));
+    let tools = ToolRegistry::new().with([failing]).unwrap();
+    let step = ChainStep::new("failing").for_each("l").output_key("out");
+    let chain_result = chain_of(&tools, [step]).execute_with(json!({"l": vec![0; 100]}), KEEP_GOING).await;
+    let of_items = chain_result.errors.iter().filter(|error| error.starts_with("item ")).count();
+    assert_eq!(of_items, 100);
+    assert!(chain_result.errors.iter().all(|error| !error.contains("discarded")));
 }
 
 #[tokio::test]

@@ -8,7 +8,9 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use futures_util::StreamExt;
 use futures_util::stream;
-use pegboard_core::call::Call;
+use pegboard_core::call::{Call, Invoker};
+use pegboard_core::error::CallError;
+use pegboard_core::memory::MemoryPoolFull;
 use pegboard_json::RawJson;
 use pegboard_runtime::{BatchItem, Caller};
 use serde_json::json;
@@ -54,10 +56,18 @@ pub(super) async fn run(
     }
     let session: Option<String> = body.get("session", "a name")?;
     let caller = state.named_caller(session.as_deref(), &headers)?;
+    let held = caller.memory().unwrap_or_default().reservation();
     let mut answers =
         stream::iter(batch).map(move |call| run_one(caller.clone(), call)).buffer_unordered(parallel);
     if format == ResponseFormat::Document {
-        let mut all: Vec<(usize, RawJson)> = answers.collect().await;
+        let mut all = Vec::new();
+        while let Some((index, answer)) = answers.next().await {
+            let answer = match held.try_grow(answer.as_bytes().len()) {
+                Ok(()) => answer,
+                Err(full) => discarded(&answer, full),
+            };
+            all.push((index, answer));
+        }
         all.sort_by_key(|(index, _)| *index);
         let all: Vec<RawJson> = all.into_iter().map(|(_, answer)| answer).collect();
         return Ok(json_response(RawJson::empty_object().with("answers", &RawJson::of(&all))));
@@ -101,6 +111,17 @@ fn parse_calls(body: &RequestBody) -> Result<Vec<BatchCall>, ApiProblem> {
         );
     }
     Ok(batch)
+}
+
+/// Returns an answer without its result, which does not fit into the memory.
+fn discarded(answer: &RawJson, full: MemoryPoolFull) -> RawJson {
+    let reason =
+        format!("the result was discarded: {full}; the tool has run; request a stream, or fewer calls");
+    let problem = ApiProblem::from(CallError::LimitExceeded { reason }).document();
+    let known = ["index", "tool", "id", "durationMs"].into_iter();
+    let base = known.filter_map(|name| Some((name, answer.get(name)?)));
+    let base = base.fold(RawJson::empty_object(), |all, (name, value)| all.with(name, &value));
+    problem.members().fold(base, |all, (name, value)| all.with(&name, &value))
 }
 
 /// Runs one call; returns its index and its answer.

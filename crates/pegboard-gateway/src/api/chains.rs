@@ -21,6 +21,8 @@ use super::stream::json_response;
 
 /// Maximum number of steps of a chain in a request body.
 const MAX_STEPS: usize = 100;
+/// Maximum size of a chain in a request body.
+const MAX_SPEC_BYTES: usize = 1 << 20;
 /// Keys that the body of a run may have.
 const RUN_KEYS: [&str; 7] = ["name", "spec", "input", "keepGoing", "timeoutMs", "noCache", "session"];
 
@@ -161,6 +163,11 @@ fn requested_chain(runtime: &Runtime, body: &RequestBody) -> Result<ChainSpec, A
     let name: Option<String> = body.get("name", "the name of a chain")?;
     match (name, body.raw("spec")) {
         (Some(name), None) => find_configured(runtime, &name),
+        (None, Some(spec)) if spec.as_bytes().len() > MAX_SPEC_BYTES => {
+            let limit = MAX_SPEC_BYTES >> 10;
+            let problem = format!("the chain is larger than {limit} KiB: pass large values in 'input'");
+            Err(ApiProblem::bad_request(problem).at("$.spec"))
+        }
         (None, Some(spec)) => {
             let spec: ChainSpec = spec
                 .read()

@@ -14,6 +14,7 @@ use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::{CallError, NotFound};
 use pegboard_core::extensions::Extensions;
 use pegboard_core::handler::Handler;
+use pegboard_core::memory::MemoryPool;
 use pegboard_core::model::{OutputReader, ToolSpec};
 use pegboard_core::output::Output;
 use pegboard_core::owner::Owner;
@@ -296,6 +297,10 @@ impl Invoker for ScopedInvoker {
 
     fn extensions(&self) -> Option<&Extensions> {
         self.inner.extensions()
+    }
+
+    fn memory(&self) -> Option<MemoryPool> {
+        self.inner.memory()
     }
 
     fn owner(&self) -> Option<&Owner> {

@@ -2,11 +2,12 @@
 
 use pegboard_core::call::CallResult;
 use pegboard_core::error::ErrorKind;
+use pegboard_core::memory::MemoryPoolFull;
 use pegboard_core::output::Output;
 use pegboard_core::store::OutputHandle;
 use pegboard_json::{MAX_DEPTH, RawJson, scan};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::BatchItem;
 use crate::output_query::OutputStats;
@@ -16,10 +17,31 @@ use crate::output_query::OutputStats;
 const MAX_ANSWER_DEPTH: usize = MAX_DEPTH - 6;
 
 /// Encodes all results as the answer of the batch: `{"results": […]}` as text and as structured content.
-pub(super) fn envelope(results: &[BatchItemResult]) -> Output {
-    let envelope = RawJson::empty_object().with("results", &RawJson::of(results));
-    let text = json!({"content": [{"type": "text", "text": envelope.as_str()}]});
-    Output::result(RawJson::from(text).with("structuredContent", &envelope))
+pub(super) fn envelope(results: Vec<BatchItemResult>) -> Output {
+    let envelope = RawJson::of(&BatchResult { results: &results });
+    // The results may be large.
+    drop(results);
+    let content = [BatchText { kind: "text", text: envelope.as_str() }];
+    Output::result(RawJson::of(&BatchOutput { content, structured_content: &envelope }))
+}
+
+#[derive(Serialize)]
+struct BatchResult<'r> {
+    results: &'r [BatchItemResult],
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct BatchOutput<'r> {
+    content: [BatchText<'r>; 1],
+    structured_content: &'r RawJson,
+}
+
+#[derive(Serialize)]
+struct BatchText<'r> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    text: &'r str,
 }
 
 /// Outcome of one call.
@@ -89,6 +111,25 @@ impl BatchItemResult {
         let error =
             BatchItemError::new("INTERNAL_NOT_ALLOWED", format!("'{tool}' cannot be called in a batch"));
         Self { error: Some(error), ..Self::new(id, tool) }
+    }
+
+    /// The result without its output, which does not fit into the memory.
+    pub(super) fn discarded(self, full: MemoryPoolFull) -> Self {
+        let message = format!(
+            "the result was discarded: {full}; the tool has run; let it return less, or use several batches"
+        );
+        let error = BatchItemError {
+            kind: Some(ErrorKind::LimitExceeded),
+            ..BatchItemError::new(error_code(ErrorKind::LimitExceeded), message)
+        };
+        Self { error: Some(error), ..Self::new(self.id, self.tool) }
+    }
+
+    /// Returns the size of what the call has returned.
+    pub(super) fn n_bytes(&self) -> usize {
+        let output = self.output.as_ref().map_or(0, |output| output.as_bytes().len());
+        let error = self.error.as_ref().map_or(0, |error| error.message.len());
+        output + error + self.warnings.iter().map(String::len).sum::<usize>()
     }
 
     /// A call that was skipped after an earlier failure.

@@ -1,9 +1,10 @@
 //! One call in flight: the state shared by the pipeline layers, the tool and the caller.
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use pegboard_core::call::{Call, CallContext, CallOrigin};
 use pegboard_core::client::Client;
+use pegboard_core::memory::MemoryPool;
 use pegboard_core::model::OutputReader;
 use pegboard_core::task::{TaskMode, clamp_lifetime};
 use tokio::sync::Semaphore;
@@ -28,6 +29,8 @@ pub(crate) struct ActiveCall {
     pub(super) deadline: Option<Instant>,
     /// The call that made this one.
     parent: Option<Arc<ActiveCall>>,
+    /// Memory for what the chains and batches of this call and of its nested calls collect; set in a call without parent.
+    memory: OnceLock<MemoryPool>,
     this: Weak<ActiveCall>,
 }
 
@@ -64,6 +67,7 @@ impl ActiveCall {
             inherited: InheritedContext::of(context),
             deadline: context.deadline,
             parent,
+            memory: OnceLock::new(),
             this: Weak::clone(this),
         })
     }
@@ -101,6 +105,12 @@ impl ActiveCall {
     /// Returns the ancestors, nearest first.
     fn ancestors(&self) -> impl Iterator<Item = &Arc<Self>> {
         std::iter::successors(self.parent.as_ref(), |ancestor| ancestor.parent.as_ref())
+    }
+
+    /// Returns the memory for what chains and batches collect: one limit for a call of a client and all its nested calls.
+    pub(super) fn collected_memory(&self) -> &MemoryPool {
+        let root = self.ancestors().last().map_or(self, |root| root);
+        root.memory.get_or_init(|| self.caller().shared().memory.part(MemoryPool::CALL_BYTES))
     }
 
     /// Returns this call as the client of its tool, if there is a client behind it.

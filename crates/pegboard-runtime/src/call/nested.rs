@@ -10,6 +10,7 @@ use pegboard_core::call::{
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::{CallError, Executed};
 use pegboard_core::extensions::Extensions;
+use pegboard_core::memory::MemoryPool;
 use pegboard_core::owner::Owner;
 use pegboard_core::provider::ToolKind;
 use pegboard_core::recorder::AgentRecorder;
@@ -70,6 +71,10 @@ impl Invoker for ActiveCall {
 
     fn extensions(&self) -> Option<&Extensions> {
         self.caller().attachments()
+    }
+
+    fn memory(&self) -> Option<MemoryPool> {
+        Some(self.collected_memory().clone())
     }
 
     fn owner(&self) -> Option<&Owner> {

@@ -1,5 +1,6 @@
 //! Running a chain as one call that returns the complete chain result.
 
+use std::mem;
 use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt};
@@ -69,28 +70,34 @@ impl Handler for ChainHandler {
             };
             let chain = ToolChain::from_spec(self.spec.clone(), tools);
             let result = chain.execute_with(call.arguments().clone(), self.options).await;
-            let text = if result.success {
-                Value::Object(result.context.clone()).to_string()
+            let is_error = !result.success;
+            let text = if is_error {
+                RawJson::of(&result.errors.join("\n"))
             } else {
-                result.errors.join("\n")
+                RawJson::of(RawJson::of(&result.context).as_str())
             };
-            let content = json!([{"type": "text", "text": text}]);
-            Ok(Output::result(RawJson::from(json!({
-                "content": content,
-                "structuredContent": result_json(&self.spec, &result),
-                "isError": !result.success,
-            }))))
+            let content = RawJson::object(&[("type", &RawJson::of("text")), ("text", &text)]);
+            Ok(Output::result(RawJson::object(&[
+                ("content", &RawJson::of(&[content])),
+                ("structuredContent", &RawJson::of(&result_json(&self.spec, result))),
+                ("isError", &RawJson::of(&is_error)),
+            ])))
         }
         .boxed()
     }
 }
 
 /// Serializes a chain result, adding the tool name to each step.
-fn result_json(spec: &ChainSpec, result: &ChainResult) -> Value {
+fn result_json(spec: &ChainSpec, mut result: ChainResult) -> Value {
+    // What may be large is moved, not copied.
+    let context = mem::take(&mut result.context);
+    let data: Vec<Value> = result.step_results.iter_mut().map(|step| mem::take(&mut step.data)).collect();
     let mut document = json!(result);
+    document["context"] = context.into();
     // Step results are in order, up to the step at which the chain ended.
     let steps = document["step_results"].as_array_mut().into_iter().flatten();
-    for (step, step_result) in spec.steps.iter().zip(steps) {
+    for ((step, step_result), data) in spec.steps.iter().zip(steps).zip(data) {
+        step_result["data"] = data;
         step_result["tool"] = step.tool_name.as_str().into();
     }
     document

@@ -18,6 +18,8 @@ use serde_json::json;
 pub(crate) const NAME: &str = "run_chain";
 /// Maximum number of steps of an inline chain.
 const MAX_STEPS: usize = 100;
+/// Maximum size of the steps of an inline chain. Parsed, a short placeholder or mapping takes a hundred times its length.
+const MAX_STEPS_BYTES: usize = 256 << 10;
 /// Accepted argument names.
 const KNOWN_KEYS: [&str; 4] = ["chain", "steps", "input", "output"];
 
@@ -104,6 +106,10 @@ fn parse_chain(arguments: &RawJson) -> Result<ChainSource, String> {
         (None, Some(steps)) => {
             if steps.items().count() > MAX_STEPS {
                 return Err(format!("a chain has at most {MAX_STEPS} steps"));
+            }
+            if steps.as_bytes().len() > MAX_STEPS_BYTES {
+                let limit = MAX_STEPS_BYTES >> 10;
+                return Err(format!("the steps are larger than {limit} KiB: pass large values in 'input'"));
             }
             let spec = arguments.without("input").read();
             spec.map(ChainSource::Inline).map_err(|error| error.to_string())

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use pegboard_core::chain::ChainSpec;
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::id::ServerName;
+use pegboard_core::memory::MemoryPool;
 use pegboard_core::model::OutputReader;
 use pegboard_core::owner::Principals;
 use pegboard_core::provider::{IntoProvider, ToolKind};
@@ -200,6 +201,7 @@ impl RuntimeBuilder {
             callers: crate::caller::registry::CallerRegistry::default(),
             suspended: SuspendedCallTable::default(),
             pipeline: pipeline::pipeline(),
+            memory: MemoryPool::new(MemoryPool::RUNTIME_BYTES),
             wall,
             tasks: TaskTracker::new(),
             closing: CancellationToken::new(),

@@ -1,9 +1,12 @@
 //! Several calls in one request.
 
+use std::sync::Arc;
+
 use pegboard_gateway::api::ApiScope;
 use serde_json::{Value, json};
 
-use super::api_server::{ApiServer, api};
+use super::api_server::{ApiServer, api, api_for, builder};
+use crate::fixture::{mcp_server, scripted_tool, text_output};
 
 fn batch() -> Value {
     json!({"calls": [
@@ -108,4 +111,26 @@ async fn an_invalid_batch_reports_the_path() {
         let (status, problem) = server.post("/batch", body).await;
         assert_eq!((status, &problem["error"]["path"]), (400, &json!(path)));
     }
+}
+
+#[tokio::test]
+async fn the_size_of_all_answers_of_a_document_is_limited() {
+    let fill = scripted_tool("fill", |_| Ok(text_output(&"x".repeat(1 << 20))));
+    let runtime = builder(&Arc::default()).provide("big", mcp_server([fill])).start().await.unwrap();
+    let server = ApiServer::start(&api_for(&runtime), ApiScope::All).await;
+    let calls = json!({"calls": vec![json!({"id": "i", "tool": "big__fill"}); 40]});
+    let (status, document) = server.post("/batch", calls.clone()).await;
+    let answers = document["answers"].as_array().unwrap();
+    let n_ok = answers.iter().filter(|answer| answer["isError"] == false).count();
+    // Each has the result and its text.
+    assert_eq!((status, answers.len(), n_ok), (200, 40, 31));
+    let discarded = answers.iter().find(|answer| answer["error"].is_object()).unwrap();
+    assert_eq!((&discarded["error"]["code"], &discarded["id"]), (&json!("limit_exceeded"), &json!("i")));
+    let message = discarded["error"]["message"].as_str().unwrap();
+    assert!(
+        message.starts_with("the result was discarded: ") && message.contains("request a stream"),
+        "{message}"
+    );
+    let lines = server.lines("/batch", calls).await;
+    assert!(lines.iter().all(|line| line["isError"] == false), "each line is sent as it comes");
 }

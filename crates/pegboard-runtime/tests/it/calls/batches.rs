@@ -314,6 +314,20 @@ async fn a_failing_call_does_not_affect_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_size_of_all_results_is_limited() {
+    let call = |bytes: usize| json!({"tool": "t__big", "parameters": {"bytes": bytes}});
+    let mut calls = vec![call(1 << 20); 70];
+    calls.push(call(10));
+    let results = batch(json!({}), json!({}), json!({"calls": calls, "mode": "sequential"})).await;
+    let results = results["results"].as_array().unwrap();
+    let n_ok = results.iter().filter(|result| result["ok"] == true).count();
+    assert_eq!((results.len(), n_ok), (71, 62), "the small one at the end fits");
+    let discarded = &results[69];
+    assert_eq!((&discarded["error"]["kind"], &discarded["output"]), (&json!("limit_exceeded"), &Value::Null));
+    insta::assert_snapshot!(discarded["error"]["message"].as_str().unwrap(), @"the result was discarded: 1069 KiB do not fit: chains and batches hold 65179 of at most 65536 KiB; the tool has run; let it return less, or use several batches");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_batch_holds_no_slot_and_has_no_time_limit_of_its_own() {
     let calls: Vec<Value> = (0..5).map(|_| json!({"tool": "t__nap", "parameters": {"ms": 80}})).collect();
     let settings = json!({"toolTimeout": 100, "queues": {"default": {"concurrent": 1}}});

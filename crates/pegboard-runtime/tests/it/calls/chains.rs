@@ -179,3 +179,49 @@ async fn an_invalid_chain_fails_the_start() {
         assert_eq!(error.to_string(), expected);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_chain_in_a_chain_shares_its_memory() {
+    const MIB: usize = 1 << 20;
+    let collect = json!({"tool": "t__big", "for_each": "sizes", "with": {"bytes": "item"}, "as": "out"});
+    let inner = spec(json!({"chain": "inner", "steps": [&collect], "output": "n"}));
+    let outer = spec(json!({
+        "chain": "outer",
+        "steps": [&collect, {"tool": "chain__inner", "with": {"sizes": "sizes", "n": "n"}, "as": "result"}],
+        "output": "result"
+    }));
+    // Each output replaces the one before.
+    let replaced = json!({"tool": "t__big", "with": {"bytes": {"$const": MIB}}, "as": "out"});
+    let replaced = spec(json!({"chain": "replaced", "steps": vec![replaced; 70], "output": "n"}));
+    let runtime = builder(&ExecutionLog::default(), json!({}), json!({}));
+    let runtime = runtime.chain(inner).chain(outer).chain(replaced).start().await.unwrap();
+    let caller = caller(&runtime);
+    let input = |n_outputs: usize| json!({"n": 7, "sizes": vec![MIB; n_outputs]});
+    // More than the limit of the runtime, so that every call must release its memory.
+    for _ in 0..10 {
+        assert_eq!(line(&call(&caller, "chain__inner", input(40)).await), "7");
+    }
+    assert_eq!(line(&call(&caller, "chain__replaced", json!({"n": 7})).await), "7");
+    assert_eq!(line(&call(&caller, "chain__outer", input(20)).await), "7");
+    let refused = line(&call(&caller, "chain__outer", input(40)).await);
+    assert!(refused.contains("item 23: the output was discarded: 1025 KiB do not fit"), "{refused}");
+    let steps = json!([{"tool": "chain__inner", "with": {"sizes": "sizes", "n": "n"}}]);
+    let inline = json!({"steps": steps, "input": {"n": 7, "sizes": vec![MIB; 70]}});
+    let refused = line(&call(&caller, "run_chain", inline).await);
+    assert!(refused.contains("KiB do not fit"), "{refused}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_steps_of_an_inline_chain_have_a_maximum_size() {
+    let runtime = builder(&ExecutionLog::default(), json!({}), json!({})).start().await.unwrap();
+    let inline = |n_times: usize| {
+        let step =
+            json!({"tool": "t__echo", "with": {"x": {"$template": "{a}".repeat(n_times)}}, "as": "out"});
+        json!({"steps": [step], "input": {"a": "b"}, "output": "out.x"})
+    };
+    let caller = caller(&runtime);
+    assert_eq!(line(&call(&caller, "run_chain", inline(9)).await), "bbbbbbbbb");
+    let refused = call(&caller, "run_chain", inline(100_000)).await.result.unwrap_err();
+    let expected = "invalid_chain_input: the steps are larger than 256 KiB: pass large values in 'input'";
+    assert_eq!(refused.texts(), [expected]);
+}
