@@ -20,7 +20,7 @@ use super::parameter::{
 };
 use super::request::{BODY_ARGUMENT, OpenApiOperation, PathPart};
 use super::schema::{SchemaConverter, SchemaDraft, SchemaPurpose};
-use super::security::SecurityResolver;
+use super::security::{AppliedCredential, SecurityResolver};
 use super::server::{self, BaseUrl, OriginSource};
 use pegboard_http::{NetworkAccess, WebClients, origin};
 
@@ -83,7 +83,8 @@ impl<'l> OperationImporter<'l> {
             .map_err(|_| format!("invalid method '{}'", clip(node.method)))?;
         let base = server::base_url(self.documents, self.settings, [Some(node.operation), Some(node.item)])?;
         let written = self.parameters(node)?;
-        let mut named = self.read_parameters(node, &written)?;
+        let credentials = self.security.credentials(node.operation);
+        let mut named = self.read_parameters(node, &written, &credentials)?;
         let body = match self.documents.version {
             OpenApiVersion::V2 => body::read_v2(self.documents, &mut self.schemas, node.operation, &written)?,
             OpenApiVersion::V30 | OpenApiVersion::V31 => {
@@ -93,7 +94,6 @@ impl<'l> OperationImporter<'l> {
         let (path, query) = self.path(node, &mut named)?;
         let (parameters, body, input_schema) = self.arguments(node, named, body)?;
         let output_schema = self.output_schema(node);
-        let credentials = self.security.credentials(node.operation);
         let network = network_access(&base, !credentials.is_empty() || !self.headers.is_empty())?;
         let base = base.url;
         let operation = OpenApiOperation {
@@ -129,17 +129,14 @@ impl<'l> OperationImporter<'l> {
         assign_argument_names(&mut named, body.iter().map(|_| BODY_ARGUMENT.to_owned()).collect());
         let (mut properties, mut required, mut parameters) = (Vec::new(), Vec::new(), Vec::new());
         for (parameter, mut draft) in named {
-            let is_preset = self.headers.keys().any(|header| header.eq_ignore_ascii_case(&parameter.name));
-            let is_required =
-                parameter.is_required && !(parameter.location == ParameterLocation::Header && is_preset);
-            if is_required {
+            if parameter.is_required {
                 required.push(parameter.argument.clone());
             }
             if parameter.argument != parameter.name {
                 append_original_name(&mut draft, &parameter);
             }
             properties.push((parameter.argument.clone(), draft));
-            parameters.push(OperationParameter { is_required, ..parameter });
+            parameters.push(parameter);
         }
         let body = body.map(|(body, draft)| {
             if body.is_required {
@@ -183,6 +180,7 @@ impl<'l> OperationImporter<'l> {
         &mut self,
         node: OperationNode<'l>,
         written: &[DocumentNode<'l>],
+        credentials: &[Arc<AppliedCredential>],
     ) -> Result<Vec<(OperationParameter, SchemaDraft)>, String> {
         let mut named = Vec::new();
         let is_body = |part: &&DocumentNode<'l>| {
@@ -191,11 +189,31 @@ impl<'l> OperationImporter<'l> {
         };
         for part in written.iter().filter(|part| !is_body(part)) {
             match parameter::read(self.documents, &mut self.schemas, *part)? {
+                ParsedParameter::Parameter(parameter, _) if self.is_configured(&parameter, credentials) => {
+                    let OperationParameter { name, location, .. } = parameter;
+                    self.warnings.push(format!(
+                        "{}: {} '{}' is set by the configuration, not by a parameter",
+                        node.label(),
+                        location.as_str(),
+                        clip(&name)
+                    ));
+                }
                 ParsedParameter::Parameter(parameter, draft) => named.push((parameter, draft)),
                 ParsedParameter::Ignored(why) => self.warnings.push(format!("{}: {why}", node.label())),
             }
         }
         Ok(named)
+    }
+
+    /// Returns `true` if the configuration sets what the parameter would set: an argument must not replace it.
+    fn is_configured(&self, parameter: &OperationParameter, credentials: &[Arc<AppliedCredential>]) -> bool {
+        let sets_header = |name: &str| self.headers.keys().any(|header| header.eq_ignore_ascii_case(name));
+        let is_header = match parameter.location {
+            ParameterLocation::Header => sets_header(&parameter.name),
+            ParameterLocation::Cookie => sets_header("cookie"),
+            ParameterLocation::Path | ParameterLocation::Query | ParameterLocation::QueryString => false,
+        };
+        is_header || credentials.iter().any(|credential| credential.replaces(parameter))
     }
 
     /// Splits the path into fixed parts and parameters, and returns its fixed query.

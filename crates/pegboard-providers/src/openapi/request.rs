@@ -96,17 +96,14 @@ impl OpenApiOperation {
         }
         let mut query = self.query_pairs(&values);
         let mut cookies = self.pairs(&values, ParameterLocation::Cookie);
-        let mut headers: Vec<(String, String)> = self
-            .at_location(&values, ParameterLocation::Header)
-            .map(|(parameter, value)| (parameter.name.clone(), parameter.text(value)))
-            .collect();
+        let mut headers = Vec::new();
         for credential in &self.credentials {
             match &**credential {
                 AppliedCredential::Header(name, value) => {
                     headers.push((name.clone(), value.reveal().to_owned()));
                 }
-                AppliedCredential::Query(name, value) => query.push(pair(name, value.reveal())),
-                AppliedCredential::Cookie(name, value) => cookies.push(pair(name, value.reveal())),
+                AppliedCredential::Query(name, value) => set_pair(&mut query, name, value.reveal()),
+                AppliedCredential::Cookie(name, value) => set_pair(&mut cookies, name, value.reveal()),
                 AppliedCredential::Token(token_source) => {
                     let token = token_source.token().await?;
                     headers.push(("authorization".to_owned(), format!("Bearer {}", token.reveal())));
@@ -115,6 +112,10 @@ impl OpenApiOperation {
         }
         let mut request = WebRequest::new(self.method.clone(), self.url(&values, &query)?);
         request.set_header("accept", &self.accept)?;
+        // What the configuration sets comes last, and replaces it.
+        for (parameter, value) in self.at_location(&values, ParameterLocation::Header) {
+            request.set_header(&parameter.name, &parameter.text(value))?;
+        }
         for (name, value) in self.headers.iter() {
             request.set_header(name, value.reveal())?;
         }
@@ -206,8 +207,11 @@ impl OpenApiOperation {
     }
 }
 
-fn pair(name: &str, value: &str) -> (String, String) {
-    (Escape::Reserved.apply(name).into_owned(), Escape::Reserved.apply(value).into_owned())
+/// Adds a pair in the place of those with the same name, which the members of an object can have.
+fn set_pair(pairs: &mut Vec<(String, String)>, name: &str, value: &str) {
+    let name = Escape::Reserved.apply(name).into_owned();
+    pairs.retain(|(other, _)| *other != name);
+    pairs.push((name, Escape::Reserved.apply(value).into_owned()));
 }
 
 /// Creates the error for an argument that cannot be sent.

@@ -10,6 +10,7 @@ use pegboard_core::settings::openapi::{Credential, OpenApiSettings};
 use reqwest::Url;
 
 use super::document_set::{DocumentLocation, DocumentNode, DocumentSet, OpenApiVersion, clip};
+use super::parameter::{OperationParameter, ParameterLocation};
 use super::server::{OriginSource, source_of};
 use super::token::TokenSource;
 use pegboard_http::{has_credentials, origin, without_trailing_dot};
@@ -21,6 +22,20 @@ pub(super) enum AppliedCredential {
     Cookie(String, Secret),
     /// A token that is requested first.
     Token(Box<TokenSource>),
+}
+
+impl AppliedCredential {
+    /// Returns `true` if the credential is sent in the place of this parameter.
+    pub(super) fn replaces(&self, parameter: &OperationParameter) -> bool {
+        let named = parameter.name.as_str();
+        match (self, parameter.location) {
+            (Self::Header(name, _), ParameterLocation::Header) => name.eq_ignore_ascii_case(named),
+            (Self::Cookie(..), ParameterLocation::Header) => named.eq_ignore_ascii_case("cookie"),
+            (Self::Cookie(name, _), ParameterLocation::Cookie)
+            | (Self::Query(name, _), ParameterLocation::Query) => name == named,
+            (Self::Header(..) | Self::Query(..) | Self::Cookie(..) | Self::Token(_), _) => false,
+        }
+    }
 }
 
 /// Resolver for the security requirements of operations.

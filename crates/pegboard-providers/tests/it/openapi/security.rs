@@ -169,3 +169,49 @@ async fn a_token_error_gives_the_reason_and_no_secret() {
     }
     assert_eq!(service.take_requests().len(), 2);
 }
+
+#[tokio::test]
+async fn no_argument_replaces_what_the_configuration_sends() {
+    let service = Service::start().await;
+    let parameter =
+        |location: &str, name: &str| json!({"name": name, "in": location, "required": true, "schema": {}});
+    let with_header = |name: &str| json!({"headers": {name: "configured"}});
+    let credential = json!({"credentials": {"s": {"value": "configured"}}});
+    let scheme = |location: &str| json!({"type": "apiKey", "in": location, "name": "key"});
+    let cases = [
+        (parameter("header", "X-Api-Key"), Value::Null, with_header("x-api-key"), "header 'X-Api-Key'"),
+        (parameter("header", "COOKIE"), Value::Null, with_header("Cookie"), "header 'COOKIE'"),
+        (parameter("cookie", "id"), Value::Null, with_header("Cookie"), "cookie 'id'"),
+        (parameter("header", "Key"), scheme("header"), credential.clone(), "header 'Key'"),
+        (parameter("header", "Cookie"), scheme("cookie"), credential.clone(), "header 'Cookie'"),
+        (parameter("cookie", "key"), scheme("cookie"), credential.clone(), "cookie 'key'"),
+        (parameter("query", "key"), scheme("query"), credential.clone(), "query 'key'"),
+    ];
+    for (parameter, scheme, settings, dropped) in cases {
+        let mut document = document(&service, &json!({"s": scheme}), &json!([{"s": []}]));
+        document["paths"]["/x"]["get"]["parameters"] = json!([parameter]);
+        if scheme.is_null() {
+            document["paths"]["/x"]["get"]["security"] = json!([]);
+        }
+        let import = service.import(&document, settings).await;
+        let warning = format!("GET /x: {dropped} is set by the configuration, not by a parameter");
+        assert_eq!(import.warnings, [warning], "{parameter}");
+        assert_eq!(import.tools[0].entry.input_schema().as_json()["properties"], json!({}), "{parameter}");
+        call(&import, 0, json!({})).await.unwrap();
+        let seen = service.take_requests().pop().unwrap();
+        let sent = format!("{} {:?}", seen.line, seen.headers);
+        assert_eq!(sent.matches("configured").count(), 1, "{sent}");
+    }
+    // The members of an object choose the names of their pairs.
+    for location in ["query", "cookie"] {
+        let mut document = document(&service, &json!({"s": scheme(location)}), &json!([{"s": []}]));
+        let parameters = json!([{"name": "filter", "in": location, "schema": {"type": "object"}}]);
+        document["paths"]["/x"]["get"]["parameters"] = parameters;
+        let import = service.import(&document, credential.clone()).await;
+        call(&import, 0, json!({"filter": {"key": "forged", "other": "o"}})).await.unwrap();
+        let seen = service.take_requests().pop().unwrap();
+        let sent = format!("{} {:?}", seen.line, seen.header("cookie"));
+        assert!(sent.contains("other=o") && sent.contains("key=configured"), "{sent}");
+        assert!(!sent.contains("forged"), "{sent}");
+    }
+}
