@@ -208,25 +208,37 @@ impl Redactor {
     /// line. Values of fewer than [`MIN_SECRET_CHARACTERS`] are ignored, and short lines.
     #[expect(clippy::missing_panics_doc, reason = "panics only for gigabytes of secrets")]
     pub fn new(known: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
-        let known: Vec<String> = known
-            .into_iter()
-            .filter(|value| has_characters(value.as_ref(), MIN_SECRET_CHARACTERS))
-            .flat_map(|value| {
-                let value = value.as_ref();
-                let lines =
-                    value.lines().map(str::trim).filter(|line| has_characters(line, MIN_CERTAIN_CHARACTERS));
-                lines.chain([value]).map(str::to_owned).collect::<BTreeSet<_>>()
-            })
-            .collect();
-        Self(AhoCorasick::new(known).expect("secrets are far smaller than two gigabytes"))
+        let mut all = BTreeSet::new();
+        for value in known {
+            all.extend(parts(value.as_ref()).map(str::to_owned));
+        }
+        Self(AhoCorasick::new(all).expect("secrets are far smaller than two gigabytes"))
     }
 
-    /// Creates a redactor for these values in every form that a message or a log line may contain: verbatim, with
-    /// escaped control characters, debug-quoted, and each of them inside JSON.
+    /// Creates a redactor for these values and their lines in every form that a message or a log line may contain:
+    /// verbatim, with escaped control characters, debug-quoted, each of them inside JSON, percent-encoded, and in
+    /// base64.
+    ///
+    /// ```
+    /// use pegboard_core::redact::Redactor;
+    ///
+    /// let redactor = Redactor::with_escapes(["p@ss word"]);
+    /// assert_eq!(redactor.text("?key=p%40ss%20word"), "?key=[redacted]");
+    /// // `ann:p@ss word` in base64.
+    /// assert_eq!(redactor.text("Basic YW5uOnBAc3Mgd29yZA=="), "Basic YW5uOn[redacted]==");
+    /// ```
     pub fn with_escapes(known: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
-        let known: BTreeSet<String> =
-            known.into_iter().flat_map(|value| escaped_forms(value.as_ref())).collect();
-        Self::new(known)
+        let mut forms = BTreeSet::new();
+        for value in known {
+            for part in parts(value.as_ref()) {
+                forms.extend(escaped_forms(part));
+                forms.extend(percent_encoded_forms(part));
+                if has_characters(part, MIN_CERTAIN_CHARACTERS) {
+                    forms.extend(base64_forms(part.as_bytes()));
+                }
+            }
+        }
+        Self::new(forms)
     }
 
     /// Redacts known secrets from all strings and names of a value.
@@ -270,7 +282,13 @@ impl Redactor {
     }
 }
 
-/// All forms in which a line may contain a text.
+/// Returns a secret and its lines, without those that are too short.
+fn parts(secret: &str) -> impl Iterator<Item = &str> {
+    let lines = secret.lines().map(str::trim).filter(|line| has_characters(line, MIN_CERTAIN_CHARACTERS));
+    lines.chain([secret]).filter(|_| has_characters(secret, MIN_SECRET_CHARACTERS))
+}
+
+/// Returns the forms of a text in messages and in JSON.
 fn escaped_forms(text: &str) -> Vec<String> {
     let escaped = text.chars().map(|character| match character {
         _ if character.is_control() => character.escape_default().to_string(),
@@ -281,7 +299,84 @@ fn escaped_forms(text: &str) -> Vec<String> {
         let quoted = Value::from(text).to_string();
         quoted[1..quoted.len() - 1].to_owned()
     });
-    plain.into_iter().chain(in_json).collect()
+    let in_ascii = in_json.clone().map(|text| in_ascii_json(&text));
+    let in_upper_ascii = in_ascii.clone().map(|text| with_upper_hex(&text, "\\u", 4));
+    plain.into_iter().chain(in_json).chain(in_ascii).chain(in_upper_ascii).collect()
+}
+
+/// Escapes what is not ASCII in the content of a JSON string.
+fn in_ascii_json(text: &str) -> String {
+    let mut ascii = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_ascii() {
+            ascii.push(character);
+        } else {
+            let units = character.encode_utf16(&mut [0; 2]).to_vec();
+            ascii.extend(units.iter().map(|unit| format!("\\u{unit:04x}")));
+        }
+    }
+    ascii
+}
+
+/// Writes the digits of hexadecimal escapes as capitals.
+fn with_upper_hex(text: &str, mark: &str, n_digits: usize) -> String {
+    let mut parts = text.split(mark);
+    let mut upper = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (digits, rest) = part.split_at_checked(n_digits).unwrap_or((part, ""));
+        upper.extend([mark, &digits.to_ascii_uppercase(), rest]);
+    }
+    upper
+}
+
+/// Returns the percent-encoded forms of a text: as a component of a URL, as JavaScript writes one, as a path, and in a
+/// form.
+fn percent_encoded_forms(text: &str) -> impl Iterator<Item = String> {
+    let forms = ["-._~", "-._~!*'()", "-._~/", "-._*"].map(|kept| {
+        let mut encoded = String::with_capacity(text.len());
+        for byte in text.bytes() {
+            if byte.is_ascii_alphanumeric() || kept.as_bytes().contains(&byte) {
+                encoded.push(char::from(byte));
+            } else {
+                encoded.extend([format!("%{byte:02x}")]);
+            }
+        }
+        encoded
+    });
+    forms.into_iter().flat_map(|form| {
+        let upper = with_upper_hex(&form, "%", 2);
+        let in_form = [form.replace("%20", "+"), upper.replace("%20", "+")];
+        in_form.into_iter().chain([form, upper])
+    })
+}
+
+/// Returns the base64 forms of bytes in a longer text: with zero, one or two bytes before them in the first group, and
+/// other bytes or none behind them, in both alphabets. A digit that other bytes decide, too, is not part of a form.
+fn base64_forms(bytes: &[u8]) -> impl Iterator<Item = String> {
+    [BASE64_STANDARD, BASE64_URL].into_iter().flat_map(move |alphabet| {
+        (0..3).flat_map(move |n_before| {
+            let n_bits = 8 * (n_before + bytes.len());
+            let padded = [&[0, 0][..n_before], bytes].concat();
+            let digits = base64_digits(&padded, alphabet);
+            let start = (8 * n_before).div_ceil(6);
+            [digits[start..n_bits / 6].to_owned(), digits[start..].to_owned()]
+        })
+    })
+}
+
+const BASE64_STANDARD: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+const BASE64_URL: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+/// Encodes bytes in base64, without padding.
+fn base64_digits(bytes: &[u8], alphabet: &[u8; 64]) -> String {
+    let mut digits = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let at = |index: usize| usize::from(group.get(index).copied().unwrap_or_default());
+        let all =
+            [at(0) >> 2, ((at(0) & 3) << 4) | (at(1) >> 4), ((at(1) & 15) << 2) | (at(2) >> 6), at(2) & 63];
+        digits.extend(all.iter().take(group.len() + 1).map(|digit| char::from(alphabet[*digit])));
+    }
+    digits
 }
 
 impl fmt::Debug for Redactor {
@@ -303,5 +398,70 @@ mod tests {
             assert!(!clean.contains("-line-of-it") && clean.contains(REDACTED), "{clean}");
         }
         assert_eq!(redactor.text("the end"), "the end", "short lines occur in innocent text");
+    }
+
+    #[test]
+    fn encoded_secrets_are_redacted() {
+        let secret = "p@ss/w+rd %41é=long&secret?1";
+        let redactor = Redactor::with_escapes([secret]);
+        // Written by other programs.
+        for encoded in [
+            // JSON in ASCII, with small and capital digits.
+            r"p@ss/w+rd %41\u00e9=long&secret?1",
+            r"p@ss/w+rd %41\u00E9=long&secret?1",
+            // A component, a path, a form, and small digits.
+            "p%40ss%2Fw%2Brd%20%2541%C3%A9%3Dlong%26secret%3F1",
+            "p%40ss/w%2Brd%20%2541%C3%A9%3Dlong%26secret%3F1",
+            "p%40ss%2Fw%2Brd+%2541%C3%A9%3Dlong%26secret%3F1",
+            "p%40ss%2fw%2brd%20%2541%c3%a9%3dlong%26secret%3f1",
+        ] {
+            assert_eq!(redactor.text(&format!("<{encoded}>")), "<[redacted]>", "{encoded}");
+        }
+        let javascript = Redactor::with_escapes(["it's (a) secret!"]);
+        assert_eq!(javascript.text("it's%20(a)%20secret!"), REDACTED);
+        let [whole, named, third] = [
+            "cEBzcy93K3JkICU0McOpPWxvbmcmc2VjcmV0PzE=",
+            "dXNlcjpwQHNzL3crcmQgJTQxw6k9bG9uZyZzZWNyZXQ/MQ==",
+            "eHhwQHNzL3crcmQgJTQxw6k9bG9uZyZzZWNyZXQ/MXg=",
+        ];
+        assert_eq!(redactor.text(whole), "[redacted]=");
+        assert_eq!(redactor.text(named), "dXNlcjp[redacted]==");
+        assert_eq!(redactor.text(&named.replace('/', "_")), "dXNlcjp[redacted]==");
+        assert_eq!(redactor.text(third), "eHh[redacted]Xg=");
+        assert_eq!(Redactor::with_escapes(["rosa"]).text("cm9zYQ== cm9zYQ"), "cm9zYQ== cm9zYQ");
+    }
+
+    #[test]
+    fn every_alignment_of_base64_is_redacted() {
+        let secret = "\u{fb}\u{3ff}>>>???secret-of-some-length";
+        let redactor = Redactor::with_escapes([secret]);
+        for (n_before, n_behind) in (0..6).flat_map(|before| (0..6).map(move |behind| (before, behind))) {
+            let text = format!("{}{secret}{}", "b".repeat(n_before), "a".repeat(n_behind));
+            for alphabet in [BASE64_STANDARD, BASE64_URL] {
+                let encoded = base64_digits(text.as_bytes(), alphabet);
+                let clean = redactor.text(&encoded).into_owned();
+                let left = clean.replace(REDACTED, "").len();
+                assert!(clean.contains(REDACTED), "{encoded}");
+                assert!(
+                    left <= (n_before * 8).div_ceil(6) + (n_behind * 8).div_ceil(6) + 1,
+                    "{encoded}: {clean}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_of_a_secret_is_redacted_in_every_form() {
+        let account = "{\n  \"private_key\": \"MIIE\\nvQIB\",\n  \"client\": \"a b\"\n}";
+        let redactor = Redactor::with_escapes([account]);
+        for line in [
+            r#"\"private_key\": \"MIIE\\nvQIB\","#,
+            r#""private_key": "MIIE\nvQIB","#,
+            "InByaXZhdGVfa2V5IjogIk1JSUVcbnZRSUIiLA",
+            "%22private_key%22%3A%20%22MIIE%5CnvQIB%22%2C",
+        ] {
+            let clean = redactor.text(line).into_owned();
+            assert!(!clean.contains("MIIE") && clean.contains(REDACTED), "{line}: {clean}");
+        }
     }
 }

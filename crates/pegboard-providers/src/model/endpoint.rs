@@ -123,7 +123,7 @@ impl ModelEndpoint {
         let secrets = secrets.chain(url.password());
         // In `Bearer …` the second word is the secret.
         let secrets = secrets.flat_map(|secret| secret.split_whitespace().chain([secret.trim()]));
-        let redactor = Redactor::new(secrets);
+        let redactor = Redactor::with_escapes(secrets);
         Ok(Self { api, http, url, headers, redactor })
     }
 

@@ -41,7 +41,7 @@ impl CommandSpec {
     pub(crate) fn redactor(&self) -> Redactor {
         let variables = self.program.env.iter().map(|(name, value)| (name, value.reveal()));
         let secrets = variables.filter(|(name, value)| may_be_secret(name, value));
-        Redactor::new(secrets.map(|(_, value)| value))
+        Redactor::with_escapes(secrets.map(|(_, value)| value))
     }
 
     /// Checks that the command can be started: its program and its directory exist.
