@@ -8,30 +8,40 @@ mod credentials;
 mod http_client;
 mod login;
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use arc_swap::ArcSwapOption;
+use arc_swap::ArcSwap;
+use futures_util::FutureExt;
 use http::HeaderValue;
 use pegboard_core::fingerprint::sha256_hex;
 use pegboard_core::owner::Owner;
 use pegboard_core::secret::Secret;
 use pegboard_core::store::{CredentialKey, SlotStore};
-use reqwest::Url;
 use rmcp::transport::auth::{
     AuthError, AuthorizationManager, AuthorizationMetadata, AuthorizationMetadataResolution,
-    OAuthClientConfig,
+    OAuthClientConfig, WWWAuthenticateParams,
 };
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::time::Instant;
 
 use crate::vault::{CredentialVault, VaultError};
 use credentials::{LoginRecord, VaultCredentials};
 use http_client::OAuthRequests;
 
 pub use login::{LoginRequest, PendingLogin};
+pub use reqwest::Url;
 
 /// A token is refreshed this long before it expires, or after 90 % of its lifetime if that is later.
 const REFRESH_AHEAD: Duration = Duration::from_mins(1);
+
+/// Pause between attempts to refresh a token that is still valid.
+const REFRESH_PAUSE: Duration = Duration::from_secs(5);
+
+/// Maximum number of scopes that a server can add to the next login, and their maximum length.
+const MAX_REQUIRED_SCOPES: usize = 100;
+const MAX_SCOPE_BYTES: usize = 200;
 
 /// OAuth settings of a server.
 #[derive(Clone, Default)]
@@ -50,7 +60,18 @@ pub struct OAuthSettings {
 
 /// State of a login.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LoginState {
+pub enum LoginState {
+    /// There is none.
+    LoggedOut,
+    /// The authorization server has ended it, for this reason.
+    Lost(String),
+    /// There is a token.
+    LoggedIn(LoginDetails),
+}
+
+/// A login with its token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoginDetails {
     /// Authorization server that issued the token.
     pub issuer: Option<String>,
     /// Scopes that were granted.
@@ -64,7 +85,10 @@ pub struct LoginState {
 /// Reason why there is no access token.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum OAuthError {
-    /// The user must log in.
+    /// The user has not logged in.
+    #[error("you are not logged in")]
+    NotLoggedIn,
+    /// The user must log in again.
     #[error("{reason}")]
     LoginRequired {
         /// The reason, such as a token that was revoked.
@@ -93,27 +117,56 @@ pub enum OAuthError {
     Vault(#[from] VaultError),
 }
 
-/// Authorization of one principal at one server. Tokens belong to the principal, the server and the issuer.
-pub struct OAuthClient {
+/// Authorization of one principal at one server. Tokens belong to the principal, the server and the issuer. Clones share
+/// it.
+#[derive(Clone)]
+pub struct OAuthClient(Arc<OAuthClientInner>);
+
+struct OAuthClientInner {
     resource: Url,
     settings: OAuthSettings,
     credentials: VaultCredentials,
     /// The current token, so that a call neither waits nor reads the store.
-    current: ArcSwapOption<BearerToken>,
-    /// Held by the task that loads or refreshes the token.
-    refresh: Mutex<()>,
+    current: ArcSwap<CurrentToken>,
+    /// Held while the token is loaded or refreshed.
+    flight: Arc<Mutex<FlightState>>,
+    observer: TokenObserver,
+}
+
+/// Receives the secrets of a login before they are used, so that log and output redact them.
+pub type TokenObserver = Arc<dyn Fn(&Secret) + Send + Sync>;
+
+/// Knowledge about the token.
+enum CurrentToken {
+    /// The store has not been read.
+    Unknown,
+    /// There is no login.
+    Absent,
+    Bearer(BearerToken),
 }
 
 /// An access token as it is sent.
 struct BearerToken {
     header: HeaderValue,
     refresh_at: Option<SystemTime>,
+    expires: Option<SystemTime>,
 }
 
 impl BearerToken {
     fn is_due(&self, now: SystemTime) -> bool {
         self.refresh_at.is_some_and(|refresh_at| refresh_at <= now)
     }
+
+    fn is_expired(&self, now: SystemTime) -> bool {
+        self.expires.is_some_and(|expires| expires <= now)
+    }
+}
+
+/// Outcome of the last task that loaded or refreshed the token.
+#[derive(Default)]
+struct FlightState {
+    /// Its error, and when it occurred.
+    failure: Option<(Instant, OAuthError)>,
 }
 
 impl OAuthClient {
@@ -127,64 +180,186 @@ impl OAuthClient {
         let key = credential_key(&resource);
         let lock = format!("oauth {}", sha256_hex(format!("{}\n{}", owner.as_str(), key.0).as_bytes()));
         let credentials = VaultCredentials { owner, key, lock, vault, slots };
-        Self { resource, settings, credentials, current: ArcSwapOption::empty(), refresh: Mutex::new(()) }
+        Self(Arc::new(OAuthClientInner {
+            resource,
+            settings,
+            credentials,
+            current: ArcSwap::from_pointee(CurrentToken::Unknown),
+            flight: Arc::default(),
+            observer: Arc::new(|_token| {}),
+        }))
     }
 
-    /// Returns the `Authorization` header of a request, refreshing the token if it is about to expire.
-    pub async fn authorization(&self) -> Result<HeaderValue, OAuthError> {
-        if let Some(header) = self.fresh(SystemTime::now()) {
-            return Ok(header);
+    /// Sets the receiver of tokens. Must be called before the client is cloned.
+    #[must_use]
+    pub fn observed_by(self, observer: TokenObserver) -> Self {
+        match Arc::try_unwrap(self.0) {
+            Ok(inner) => Self(Arc::new(OAuthClientInner { observer, ..inner })),
+            Err(shared) => Self(shared),
         }
-        let _single_flight = self.refresh.lock().await;
-        if let Some(header) = self.fresh(SystemTime::now()) {
-            return Ok(header);
-        }
-        self.load_or_refresh().await
     }
 
-    /// Discards a token that the server has rejected, and returns the header for another attempt. The login is kept:
-    /// the token may only have expired early.
-    pub async fn replace_rejected(&self, rejected: &HeaderValue) -> Result<HeaderValue, OAuthError> {
-        let _single_flight = self.refresh.lock().await;
-        let current = self.current.load_full();
-        match &current {
+    /// Forgets the token in memory, so that the next request reads the stored login.
+    pub fn forget(&self) {
+        self.0.current.store(Arc::new(CurrentToken::Unknown));
+    }
+
+    /// Returns `true` if it is known that there is no login.
+    pub fn is_logged_out(&self) -> bool {
+        matches!(**self.0.current.load(), CurrentToken::Absent)
+    }
+
+    /// Returns the `Authorization` header of a request; `None` without a login. A token that is about to expire is
+    /// refreshed in the background; only once it has expired, requests wait.
+    ///
+    /// A refresh goes on if its caller no longer waits: a server that has exchanged the refresh token accepts only the
+    /// new one.
+    pub async fn authorization(&self) -> Result<Option<HeaderValue>, OAuthError> {
+        if let ControlFlow::Break(known) = self.known(SystemTime::now()) {
+            return Ok(known);
+        }
+        let flight = self.join_flight().await?;
+        if let ControlFlow::Break(known) = self.known(SystemTime::now()) {
+            return Ok(known);
+        }
+        let client = self.clone();
+        flight.complete(async move { client.load_or_refresh().await }).await
+    }
+
+    /// Discards a header that the server has rejected, and returns one for another attempt. The login is kept: the token
+    /// may only have expired early. `None` is a request without a header.
+    pub async fn replace_rejected(&self, rejected: Option<&HeaderValue>) -> Result<HeaderValue, OAuthError> {
+        let flight = self.join_flight().await?;
+        if let CurrentToken::Bearer(current) = &**self.0.current.load()
+            && Some(&current.header) != rejected
+        {
             // Another task has replaced it meanwhile.
-            Some(current) if current.header != *rejected => return Ok(current.header.clone()),
-            _ => self.current.store(None),
+            return Ok(current.header.clone());
         }
-        let record = self.record().await?;
-        match record.header() {
-            // Another process has replaced it meanwhile.
-            Some(header) if header != *rejected => self.keep(&record),
-            _ => self.refresh(&record).await,
-        }
+        let (client, rejected) = (self.clone(), rejected.cloned());
+        let replacing = async move {
+            let record = client.record().await?;
+            match record.header() {
+                // Another process has replaced it meanwhile.
+                Some(header) if Some(&header) != rejected.as_ref() => client.keep(&record),
+                _ => client.refresh(&record).await,
+            }
+        };
+        flight.complete(replacing).await
     }
 
-    /// Returns the state of the login; `None` if there is none.
-    pub async fn state(&self) -> Result<Option<LoginState>, OAuthError> {
-        let record = self.credentials.record().await?;
-        Ok(record.filter(|record| record.header().is_some()).map(|record| record.state()))
+    /// Returns the state of the login.
+    pub async fn state(&self) -> Result<LoginState, OAuthError> {
+        let record = self.0.credentials.record().await?;
+        Ok(record.map_or(LoginState::LoggedOut, |record| record.state()))
+    }
+
+    /// Remembers the scopes that a challenge requires, so that the next login asks for them, too. Returns them.
+    pub async fn require_scopes(&self, challenge: &str) -> Result<Vec<String>, OAuthError> {
+        let scope = WWWAuthenticateParams::parse(challenge, &self.0.resource).scope.unwrap_or_default();
+        let is_valid = |scope: &&str| {
+            scope.len() <= MAX_SCOPE_BYTES
+                && scope.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"\\".contains(&byte))
+        };
+        let scopes: Vec<&str> = scope.split_whitespace().filter(is_valid).take(MAX_REQUIRED_SCOPES).collect();
+        let _flight = self.0.flight.lock().await;
+        self.0.credentials.require_scopes(&scopes).await?;
+        Ok(scopes.into_iter().map(str::to_owned).collect())
     }
 
     /// Forgets the login; returns `false` if there was none.
     pub async fn log_out(&self) -> Result<bool, OAuthError> {
-        self.current.store(None);
-        Ok(self.credentials.vault.remove(&self.credentials.owner, &self.credentials.key).await?)
+        let _flight = self.0.flight.lock().await;
+        let credentials = &self.0.credentials;
+        // One that cannot be decrypted is removed, too.
+        let was_logged_in = match credentials.record().await {
+            Ok(record) => record.is_some_and(|record| record.header().is_some()),
+            Err(_) => true,
+        };
+        let is_removed = credentials.vault.remove(&credentials.owner, &credentials.key).await?;
+        self.0.current.store(Arc::new(CurrentToken::Absent));
+        Ok(is_removed && was_logged_in)
     }
 
-    fn fresh(&self, now: SystemTime) -> Option<HeaderValue> {
-        let current = self.current.load();
-        current.as_ref().filter(|token| !token.is_due(now)).map(|token| token.header.clone())
+    /// Returns the header if it needs no wait. Starts the refresh of a token that is about to expire.
+    fn known(&self, now: SystemTime) -> ControlFlow<Option<HeaderValue>> {
+        match &**self.0.current.load() {
+            CurrentToken::Unknown => ControlFlow::Continue(()),
+            CurrentToken::Absent => ControlFlow::Break(None),
+            CurrentToken::Bearer(token) if token.is_expired(now) => ControlFlow::Continue(()),
+            CurrentToken::Bearer(token) => {
+                if token.is_due(now) {
+                    self.refresh_ahead();
+                }
+                ControlFlow::Break(Some(token.header.clone()))
+            }
+        }
     }
 
-    async fn load_or_refresh(&self) -> Result<HeaderValue, OAuthError> {
-        let record = self.record().await?;
-        if record.is_due(SystemTime::now()) { self.refresh(&record).await } else { self.keep(&record) }
+    /// Waits for the task that loads or refreshes the token. What made it fail since then is an error here, too.
+    async fn join_flight(&self) -> Result<RefreshFlight, OAuthError> {
+        let since = Instant::now();
+        let flight = Arc::clone(&self.0.flight).lock_owned().await;
+        match &flight.failure {
+            Some((at, error)) if *at >= since => Err(error.clone()),
+            _ => Ok(RefreshFlight(flight)),
+        }
     }
 
+    /// Refreshes the token in a task, unless one does so already, or has failed a moment ago.
+    fn refresh_ahead(&self) {
+        let Ok(flight) = Arc::clone(&self.0.flight).try_lock_owned() else { return };
+        if flight.failure.as_ref().is_some_and(|(at, _)| at.elapsed() < REFRESH_PAUSE) {
+            return;
+        }
+        let client = self.clone();
+        let refreshing = RefreshFlight(flight).complete(async move {
+            let record = client.record().await?;
+            if record.is_due(SystemTime::now()) {
+                client.refresh(&record).await
+            } else {
+                // Another process was faster.
+                client.keep(&record)
+            }
+        });
+        let server = pegboard_http::origin(&self.0.resource);
+        tokio::spawn(async move {
+            if let Err(error) = refreshing.await {
+                tracing::warn!(%server, %error, "The token of a server was not refreshed.");
+            }
+        });
+    }
+
+    async fn load_or_refresh(&self) -> Result<Option<HeaderValue>, OAuthError> {
+        let record = match self.0.credentials.record().await {
+            // Most servers need no login, and one that does answers so.
+            Err(OAuthError::Vault(VaultError::Store(error))) => {
+                tracing::debug!(%error, "Cannot read the login at a server.");
+                return Ok(None);
+            }
+            record => record?.filter(|record| record.header().is_some()),
+        };
+        match record {
+            None => {
+                self.0.current.store(Arc::new(CurrentToken::Absent));
+                Ok(None)
+            }
+            Some(record) if record.is_expired(SystemTime::now()) => self.refresh(&record).await.map(Some),
+            Some(record) => self.keep(&record).map(Some),
+        }
+    }
+
+    /// Returns the stored login, which has a token.
     async fn record(&self) -> Result<LoginRecord, OAuthError> {
-        let record = self.credentials.record().await?.filter(|record| record.header().is_some());
-        record.ok_or_else(|| OAuthError::LoginRequired { reason: "you are not logged in".to_owned() })
+        let record = self.0.credentials.record().await?;
+        match record {
+            Some(record) if record.header().is_some() => Ok(record),
+            record => {
+                self.0.current.store(Arc::new(CurrentToken::Absent));
+                let lost = record.and_then(|record| record.lost().map(str::to_owned));
+                Err(lost.map_or(OAuthError::NotLoggedIn, |reason| OAuthError::LoginRequired { reason }))
+            }
+        }
     }
 
     /// Keeps the token of a record in memory.
@@ -192,15 +367,29 @@ impl OAuthClient {
         let header = record.header().ok_or_else(|| OAuthError::LoginRequired {
             reason: "the authorization server sent a token that is no valid header".to_owned(),
         })?;
-        let token = BearerToken { header: header.clone(), refresh_at: record.refresh_at() };
-        self.current.store(Some(Arc::new(token)));
+        self.observe(record);
+        let token = BearerToken {
+            header: header.clone(),
+            refresh_at: record.refresh_at(),
+            expires: record.expires(),
+        };
+        self.0.current.store(Arc::new(CurrentToken::Bearer(token)));
         Ok(header)
+    }
+
+    fn observe(&self, record: &LoginRecord) {
+        record.secrets().iter().for_each(|secret| (self.0.observer)(secret));
     }
 
     /// Refreshes the token of a record. A failure of the network leaves the login as it is.
     async fn refresh(&self, record: &LoginRecord) -> Result<HeaderValue, OAuthError> {
-        if !record.state().is_renewable {
+        let inner = &self.0;
+        // The authorization server may repeat them in an error.
+        self.observe(record);
+        if !record.is_renewable() {
             let reason = "the login has expired, and the server gave no way to renew it".to_owned();
+            inner.current.store(Arc::new(CurrentToken::Absent));
+            inner.credentials.lose(record, &reason).await?;
             return Err(OAuthError::LoginRequired { reason });
         }
         let mut manager = self.manager().await?;
@@ -209,29 +398,54 @@ impl OAuthClient {
             let reason = "the server uses another authorization server than at the login".to_owned();
             return Err(OAuthError::LoginRequired { reason });
         }
-        manager.configure_client(record.client_config(&self.settings)).map_err(unsupported)?;
-        let guard = self.credentials.lock().await?;
+        manager.configure_client(record.client_config(&inner.settings)).map_err(unsupported)?;
+        let lock = inner.credentials.lock().await?;
         let latest = self.record().await?;
         if latest.header() != record.header() && !latest.is_due(SystemTime::now()) {
             // Another process was faster.
             return self.keep(&latest);
         }
-        manager.refresh_token().await.map_err(refresh_error)?;
-        drop(guard);
+        if let Err(error) = manager.refresh_token().await {
+            let error = refresh_error(error);
+            if let OAuthError::LoginRequired { reason } = &error {
+                inner.current.store(Arc::new(CurrentToken::Absent));
+                inner.credentials.lose(&latest, reason).await?;
+            }
+            return Err(error);
+        }
+        drop(lock);
         let refreshed = self.record().await?;
         self.keep(&refreshed)
     }
 
     /// Returns the state machine of the protocol, with our requests and credentials.
     async fn manager(&self) -> Result<AuthorizationManager, OAuthError> {
-        let mut configured = vec![self.resource.clone()];
-        configured.extend(self.settings.issuer.clone());
+        let mut configured = vec![self.0.resource.clone()];
+        configured.extend(self.0.settings.issuer.clone());
         let requests = Arc::new(OAuthRequests::new(configured));
-        let mut manager = AuthorizationManager::new_with_oauth_http_client(self.resource.clone(), requests)
+        let mut manager = AuthorizationManager::new_with_oauth_http_client(self.0.resource.clone(), requests)
             .await
             .map_err(unsupported)?;
-        manager.set_credential_store(self.credentials.clone());
+        manager.set_credential_store(self.0.credentials.clone());
         Ok(manager)
+    }
+}
+
+/// The only task that loads or refreshes the token of a client.
+struct RefreshFlight(OwnedMutexGuard<FlightState>);
+
+impl RefreshFlight {
+    /// Runs work on the token to its end in a task, even if the returned future is dropped.
+    fn complete<T: Send + 'static>(
+        mut self,
+        work: impl Future<Output = Result<T, OAuthError>> + Send + 'static,
+    ) -> impl Future<Output = Result<T, OAuthError>> {
+        let task = tokio::spawn(async move {
+            let done = work.await;
+            self.0.failure = done.as_ref().err().map(|error| (Instant::now(), error.clone()));
+            done
+        });
+        task.map(|done| done.unwrap_or_else(|error| Err(OAuthError::Temporary { reason: error.to_string() })))
     }
 }
 

@@ -211,6 +211,12 @@ pub struct SecretStorage {
     keyring: OnceLock<Result<Option<Arc<dyn Keyring>>, KeyringError>>,
 }
 
+impl fmt::Debug for SecretStorage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SecretStorage").field("folder", &self.folder).finish_non_exhaustive()
+    }
+}
+
 impl SecretStorage {
     /// Opens the secrets of a state folder with the keyring of the system. Nothing is created or asked for yet.
     pub fn open(folder: &Path) -> Self {

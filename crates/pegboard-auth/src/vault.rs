@@ -4,12 +4,16 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
+use aws_lc_rs::rand;
 use bytes::Bytes;
 use pegboard_core::owner::{Owner, OwnerScope};
 use pegboard_core::store::{CredentialKey, CredentialStore, StoreError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::sync::OnceCell;
 use zeroize::Zeroizing;
+
+use crate::secret_storage::SecretStorage;
 
 /// Length of an encryption key in bytes.
 pub const KEY_BYTES: usize = 32;
@@ -25,6 +29,13 @@ impl SealingKey {
     #[expect(clippy::missing_panics_doc, reason = "the key has the right length")]
     pub fn new(bytes: &Zeroizing<[u8; KEY_BYTES]>) -> Self {
         Self(RandomizedNonceKey::new(&AES_256_GCM, bytes.as_slice()).expect("the key has the right length"))
+    }
+
+    /// Creates a random key; `None` if the system provides no random bytes.
+    pub fn random() -> Option<Self> {
+        let mut bytes = Zeroizing::new([0; KEY_BYTES]);
+        rand::fill(bytes.as_mut_slice()).ok()?;
+        Some(Self::new(&bytes))
     }
 
     /// Encrypts a text. `context` is needed to decrypt it.
@@ -56,19 +67,40 @@ pub enum VaultError {
     /// The credential is not readable with this key.
     #[error("the stored login cannot be decrypted: its key was replaced, or the state file was changed")]
     Unreadable,
+    /// The key cannot be read.
+    #[error("the key of stored logins cannot be read: {0}")]
+    Key(String),
 }
 
 /// Credentials of principals. Each is encrypted together with its owner and key, so that a copy under another
 /// name is useless.
 pub struct CredentialVault {
     store: Arc<dyn CredentialStore>,
-    key: SealingKey,
+    /// The key, once it was needed: a keyring may ask its user for it.
+    key: OnceCell<SealingKey>,
+    storage: Option<Arc<SecretStorage>>,
 }
 
 impl CredentialVault {
     /// Creates a vault in a store.
     pub fn new(store: Arc<dyn CredentialStore>, key: SealingKey) -> Self {
-        Self { store, key }
+        Self { store, key: OnceCell::new_with(Some(key)), storage: None }
+    }
+
+    /// Creates a vault in a store, with the key of the user's secrets. It is asked for when the first credential is
+    /// stored or found.
+    pub fn with_storage(store: Arc<dyn CredentialStore>, storage: Arc<SecretStorage>) -> Self {
+        Self { store, key: OnceCell::new(), storage: Some(storage) }
+    }
+
+    async fn key(&self) -> Result<&SealingKey, VaultError> {
+        let read = || async {
+            let storage = self.storage.clone().ok_or_else(|| VaultError::Key("there is none".to_owned()))?;
+            let key =
+                tokio::task::spawn_blocking(move || storage.sealing_key().map_err(|error| error.to_string()));
+            key.await.unwrap_or_else(|error| Err(error.to_string())).map_err(VaultError::Key)
+        };
+        self.key.get_or_try_init(read).await
     }
 
     /// Returns the credential under a key.
@@ -78,7 +110,7 @@ impl CredentialVault {
         key: &CredentialKey,
     ) -> Result<Option<T>, VaultError> {
         let Some(sealed) = self.store.load(owner.clone(), key.clone()).await? else { return Ok(None) };
-        let plain = self.key.open(&sealed, &context(owner, key)).ok_or(VaultError::Unreadable)?;
+        let plain = self.key().await?.open(&sealed, &context(owner, key)).ok_or(VaultError::Unreadable)?;
         serde_json::from_slice(&plain).map(Some).map_err(|_| VaultError::Unreadable)
     }
 
@@ -93,7 +125,7 @@ impl CredentialVault {
         let plain = Zeroizing::new(
             serde_json::to_vec(credential).expect("a credential has no keys that are not text"),
         );
-        let sealed = self.key.seal(&plain, &context(owner, key)).ok_or(VaultError::Unreadable)?;
+        let sealed = self.key().await?.seal(&plain, &context(owner, key)).ok_or(VaultError::Unreadable)?;
         Ok(self.store.save(owner.clone(), key.clone(), Bytes::from(sealed), SystemTime::now()).await?)
     }
 

@@ -1,5 +1,6 @@
 //! Test servers and clients. For development only.
 
+pub mod authorization_server;
 pub mod cli;
 pub mod echo_server;
 pub mod example;

@@ -20,23 +20,31 @@ pub struct LoginRequest {
 }
 
 /// A login that waits for its user.
-pub struct PendingLogin<'a> {
-    client: &'a OAuthClient,
+pub struct PendingLogin {
+    client: OAuthClient,
     manager: AuthorizationManager,
+    config: OAuthClientConfig,
     url: Url,
 }
 
 impl OAuthClient {
     /// Begins a login: finds the authorization server, registers Pegboard there if needed, and returns the URL that
-    /// the user opens.
-    pub async fn begin_login(&self, request: &LoginRequest) -> Result<PendingLogin<'_>, OAuthError> {
+    /// the user opens. The present login stays until this one is complete.
+    pub async fn begin_login(&self, request: &LoginRequest) -> Result<PendingLogin, OAuthError> {
         let mut manager = self.manager().await?;
         let metadata = discover(&mut manager, request.challenge.as_deref()).await?;
-        let scopes = if self.settings.scopes.is_empty() {
-            manager.select_scopes(None, &[])
-        } else {
-            self.settings.scopes.clone()
+        let mut scopes = match self.0.settings.scopes.as_slice() {
+            [] => manager.select_scopes(None, &[]),
+            scopes => scopes.to_vec(),
         };
+        // A record that cannot be decrypted is replaced.
+        if let Ok(Some(record)) = self.0.credentials.record().await {
+            for scope in record.wanted_scopes() {
+                if !scopes.contains(scope) {
+                    scopes.push(scope.clone());
+                }
+            }
+        }
         let scopes: Vec<&str> = scopes.iter().map(String::as_str).collect();
         let config = match self.known_client(&metadata, &request.redirect_uri) {
             Some(config) => config,
@@ -45,8 +53,7 @@ impl OAuthClient {
         manager.configure_client(config.clone()).map_err(unsupported)?;
         let url = manager.get_authorization_url(&scopes).await.map_err(unsupported)?;
         let url = self.checked_url(&url)?;
-        self.credentials.save_client(&config).await?;
-        Ok(PendingLogin { client: self, manager, url })
+        Ok(PendingLogin { client: self.clone(), manager, config, url })
     }
 
     /// Returns the client to log in with, if it needs no registration: one that was registered beforehand, or one
@@ -56,15 +63,15 @@ impl OAuthClient {
         metadata: &AuthorizationMetadata,
         redirect_uri: &Url,
     ) -> Option<OAuthClientConfig> {
-        if let Some(id) = &self.settings.client_id {
-            let secret = self.settings.client_secret.as_ref().map(|secret| secret.reveal().to_owned());
+        if let Some(id) = &self.0.settings.client_id {
+            let secret = self.0.settings.client_secret.as_ref().map(|secret| secret.reveal().to_owned());
             return Some(client_config(id.clone(), secret, redirect_uri.as_str()));
         }
         let accepts_documents = metadata
             .additional_fields
             .get("client_id_metadata_document_supported")
             .is_some_and(|supported| supported == true);
-        let url = self.settings.client_metadata_url.as_ref().filter(|_| accepts_documents)?;
+        let url = self.0.settings.client_metadata_url.as_ref().filter(|_| accepts_documents)?;
         Some(client_config(url.clone(), None, redirect_uri.as_str()))
     }
 
@@ -74,8 +81,8 @@ impl OAuthClient {
         let url: Url = url.parse().map_err(|_| refused("its login page has an invalid URL"))?;
         let is_local = url.scheme() == "http"
             && pegboard_http::is_loopback(&url)
-            && pegboard_http::is_loopback(&self.resource);
-        if url.scheme() == "https" || is_local || url.origin() == self.resource.origin() {
+            && pegboard_http::is_loopback(&self.0.resource);
+        if url.scheme() == "https" || is_local || url.origin() == self.0.resource.origin() {
             return Ok(url);
         }
         Err(refused("its login page does not use HTTPS"))
@@ -99,10 +106,16 @@ async fn register(
     })
 }
 
-impl PendingLogin<'_> {
+impl PendingLogin {
     /// Returns the URL that the user opens.
     pub fn url(&self) -> &Url {
         &self.url
+    }
+
+    /// Returns `true` if the browser was sent back from this login, and not from another one.
+    pub fn is_answered_by(&self, callback: &Url) -> bool {
+        let state = parameter(&self.url, "state");
+        state.is_some() && parameter(callback, "state") == state
     }
 
     /// Completes the login with the URL to which the browser was sent back.
@@ -115,11 +128,16 @@ impl PendingLogin<'_> {
         let refused = |error: AuthError| OAuthError::Refused { reason: error.to_string() };
         let AuthorizationCallback { code, csrf_token, issuer, .. } =
             AuthorizationCallback::from_redirect_url(callback.as_str()).map_err(refused)?;
+        let credentials = &self.client.0.credentials;
+        // A refresh of the present login must not overwrite this one.
+        let _lock = credentials.lock().await?;
+        credentials.discard_unreadable().await?;
         self.manager
             .exchange_code_for_token_with_issuer(&code, &csrf_token, issuer.as_deref())
             .await
             .map_err(refused)?;
-        self.client.current.store(None);
+        credentials.save_client(&self.config).await?;
+        self.client.forget();
         Ok(())
     }
 }

@@ -1,23 +1,24 @@
 //! Logins.
 
-use pegboard_auth::oauth::{LoginRequest, OAuthSettings};
+use pegboard_auth::oauth::{LoginRequest, LoginState, OAuthSettings};
+use pegboard_testkit::authorization_server::AuthorizationServer;
 use serde_json::json;
 
-use crate::authorization_server::{ClientState, TestServer, log_in, token_of};
+use crate::client_state::{ClientState, log_in, token_of};
 
 #[tokio::test]
 async fn a_login_yields_a_token_that_outlives_the_process() {
-    let (server, state) = (TestServer::start().await, ClientState::new());
+    let (server, state) = (AuthorizationServer::start().await, ClientState::new());
     let client = state.client("ann", &server);
     assert_eq!(token_of(&client).await, "you are not logged in");
-    assert_eq!(client.state().await.unwrap(), None);
+    assert_eq!(client.state().await.unwrap(), LoginState::LoggedOut);
 
     log_in(&client, &server, "ann").await.unwrap();
     let token = token_of(&client).await;
     assert!(token.starts_with("access-ann-"), "{token}");
     assert_eq!(token_of(&state.client("ann", &server)).await, token);
 
-    let login = client.state().await.unwrap().unwrap();
+    let LoginState::LoggedIn(login) = client.state().await.unwrap() else { panic!("no login") };
     assert_eq!(login.scopes, ["read"]);
     assert_eq!(login.issuer, Some(server.url.origin().ascii_serialization()));
     assert!(login.is_renewable);
@@ -26,7 +27,7 @@ async fn a_login_yields_a_token_that_outlives_the_process() {
 
 #[tokio::test]
 async fn a_login_belongs_to_one_principal() {
-    let (server, state) = (TestServer::start().await, ClientState::new());
+    let (server, state) = (AuthorizationServer::start().await, ClientState::new());
     log_in(&state.client("ann", &server), &server, "ann").await.unwrap();
     assert_eq!(token_of(&state.client("bob", &server)).await, "you are not logged in");
     log_in(&state.client("bob", &server), &server, "bob").await.unwrap();
@@ -36,7 +37,7 @@ async fn a_login_belongs_to_one_principal() {
 
 #[tokio::test]
 async fn a_logout_forgets_the_login_of_one_principal() {
-    let (server, state) = (TestServer::start().await, ClientState::new());
+    let (server, state) = (AuthorizationServer::start().await, ClientState::new());
     let (ann, bob) = (state.client("ann", &server), state.client("bob", &server));
     log_in(&ann, &server, "ann").await.unwrap();
     log_in(&bob, &server, "bob").await.unwrap();
@@ -48,7 +49,7 @@ async fn a_logout_forgets_the_login_of_one_principal() {
 
 #[tokio::test]
 async fn a_configured_client_is_not_registered() {
-    let (server, state) = (TestServer::start().await, ClientState::new());
+    let (server, state) = (AuthorizationServer::start().await, ClientState::new());
     let settings = OAuthSettings { client_id: Some("known".to_owned()), ..OAuthSettings::default() };
     log_in(&state.client_with("ann", &server, settings), &server, "ann").await.unwrap();
     assert_eq!(server.n_registrations(), 0);
@@ -58,7 +59,7 @@ async fn a_configured_client_is_not_registered() {
 
 #[tokio::test]
 async fn metadata_that_would_weaken_a_login_is_refused() {
-    let (server, state) = (TestServer::start().await, ClientState::new());
+    let (server, state) = (AuthorizationServer::start().await, ClientState::new());
     let cases = [
         (json!({"code_challenge_methods_supported": null}), "it does not support PKCE with S256"),
         (json!({"code_challenge_methods_supported": ["plain"]}), "it does not support PKCE with S256"),
@@ -79,8 +80,44 @@ async fn metadata_that_would_weaken_a_login_is_refused() {
 }
 
 #[tokio::test]
+async fn metadata_of_a_hostile_resource_is_refused() {
+    let (server, state) = (AuthorizationServer::start().await, ClientState::new());
+    let cases = [
+        json!({"resource": "https://other.example.org/mcp"}),
+        json!({"authorization_servers": ["https://10.0.0.9"]}),
+        json!({"authorization_servers": ["http://login.example.org"]}),
+        json!({"authorization_servers": ["javascript:alert(1)"]}),
+        json!({"scopes_supported": ["x".repeat(1024 * 1024)]}),
+    ];
+    for metadata in cases {
+        server.set(|behaviour| behaviour.resource_metadata = metadata.clone());
+        let error = log_in(&state.client("ann", &server), &server, "ann").await;
+        assert!(error.is_err(), "{}", &metadata.to_string()[..40]);
+        assert_eq!(token_of(&state.client("ann", &server)).await, "you are not logged in");
+        assert_eq!(server.n_registrations(), 0);
+    }
+}
+
+#[tokio::test]
+async fn an_abandoned_login_leaves_the_present_one_as_it_is() {
+    let (server, state) = (AuthorizationServer::start().await, ClientState::new());
+    let client = state.client("ann", &server);
+    log_in(&client, &server, "ann").await.unwrap();
+    let before = (token_of(&client).await, client.state().await.unwrap());
+    let settings = OAuthSettings { client_id: Some("other".to_owned()), ..OAuthSettings::default() };
+    let request =
+        LoginRequest { redirect_uri: "http://127.0.0.1:9/callback".parse().unwrap(), challenge: None };
+    drop(state.client_with("ann", &server, settings).begin_login(&request).await.unwrap());
+    client.forget();
+    assert_eq!((token_of(&client).await, client.state().await.unwrap()), before);
+    // It can still be refreshed, as the client that it was granted to.
+    let rejected = client.authorization().await.unwrap();
+    client.replace_rejected(rejected.as_ref()).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_redirect_that_does_not_belong_to_the_login_is_refused() {
-    let (server, state) = (TestServer::start().await, ClientState::new());
+    let (server, state) = (AuthorizationServer::start().await, ClientState::new());
     let client = state.client("ann", &server);
     let request =
         LoginRequest { redirect_uri: "http://127.0.0.1:9/callback".parse().unwrap(), challenge: None };

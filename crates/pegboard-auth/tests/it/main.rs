@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is a test failure")]
 
-mod authorization_server;
+mod client_state;
 mod login;
 mod refresh;
 mod secret_storage;
