@@ -29,7 +29,7 @@ use tokio_util::sync::DropGuard;
 
 pub use connect::{Backend, Connector, ConnectorError, EstablishedConnection, HandshakeOptions};
 pub use pipe::PipeConnector;
-pub use pool::{PoolOptions, ServerPool};
+pub use pool::{PoolOptions, ServerLogins, ServerPool};
 pub use remote::{HttpConnector, SseConnector, WebSocketConnector};
 pub use stdio::StdioConnector;
 

@@ -16,7 +16,7 @@ use tokio::time;
 #[cfg(feature = "http-client")]
 use crate::http::client::send_order::MessageTurn;
 #[cfg(feature = "http-client")]
-use crate::http::client::{HttpDispatcher, HttpTransport};
+use crate::http::client::{AuthorizationError, HttpDispatcher, HttpTransport};
 use crate::message::outline::{AnsweredRequest, answered_requests};
 use crate::message::{Frame, Id, InvalidMessage, Message, code};
 use pegboard_json::RawJson;
@@ -175,6 +175,10 @@ pub enum TransportError {
         /// The `WWW-Authenticate` header of a 401 or 403.
         authenticate: Option<String>,
     },
+    /// The request cannot be authorized, so that the peer has not processed it.
+    #[cfg(feature = "http-client")]
+    #[error(transparent)]
+    Unauthorized(#[from] AuthorizationError),
     /// The peer violated the protocol of the transport.
     #[error("protocol violation: {what}")]
     Protocol {

@@ -15,6 +15,7 @@ use pegboard_core::text::clipped;
 use pegboard_json::RawJson;
 use pegboard_wire::client::{Era, RequestOptions, input_requests, next_round_params};
 use pegboard_wire::era::{LogLevel, meta};
+use pegboard_wire::http::client::AuthorizationError;
 use pegboard_wire::transport::TransportError;
 use pegboard_wire::{MAX_INPUT_ROUNDS, PendingRequest, RequestError, ResponseEvent, RpcError};
 use tokio::time::Instant;
@@ -413,6 +414,27 @@ impl ServerHandle {
         }
     }
 
+    /// Returns the error of a request that the server did not accept without another login, or with the present one.
+    fn authorization_error(
+        &self,
+        live: &LiveConnection,
+        noun: &str,
+        error: &TransportError,
+    ) -> Option<CallError> {
+        let name = &self.settings.name;
+        if let TransportError::Unauthorized(AuthorizationError::Unavailable { reason }) = error {
+            let reason = format!("MCP server '{name}' did not get the {noun}: {reason}");
+            return Some(CallError::ServerUnavailable { reason });
+        }
+        let fix = login_hint(error)?;
+        let reason = format!("MCP server '{name}' requires a login. {fix}");
+        // Other calls may need fewer permissions.
+        if !matches!(error, TransportError::Unauthorized(AuthorizationError::InsufficientScope { .. })) {
+            live.request_close(CloseReason::NeedsLogin { fix });
+        }
+        Some(CallError::AuthRequired { reason })
+    }
+
     /// Returns the error for the caller, and reports problems with the connection to the supervisor.
     fn call_error(
         &self,
@@ -446,10 +468,8 @@ impl ServerHandle {
                 reason: format!("MCP server '{name}' has too many calls in flight"),
             },
             RequestError::Transport(error) => {
-                if let Some(fix) = login_hint(&error) {
-                    let reason = format!("MCP server '{name}' requires a login. {fix}");
-                    live.request_close(CloseReason::NeedsLogin { fix });
-                    return CallError::AuthRequired { reason };
+                if let Some(error) = self.authorization_error(live, noun, &error) {
+                    return error;
                 }
                 if let TransportError::Status { status: 400..=499, .. } | TransportError::Untrusted { .. } =
                     error
@@ -469,6 +489,7 @@ impl ServerHandle {
                     | TransportError::Failed { .. }
                     | TransportError::Unreachable { .. }
                     | TransportError::Untrusted { .. }
+                    | TransportError::Unauthorized(_)
                     | TransportError::Status { .. } => format!("failed before it responded: {error}"),
                 };
                 CallError::Transport { reason: format!("MCP server '{name}' {problem}{note}") }

@@ -7,6 +7,7 @@ use pegboard_core::server_log::ServerLog;
 use pegboard_core::settings::messages::MessageLimits;
 use pegboard_wire::InboundHandler;
 use pegboard_wire::client::{self, ClientOptions, Era, McpClient};
+use pegboard_wire::http::client::AuthorizationError;
 use pegboard_wire::transport::{InputLimits, TransportError, TransportHandle};
 
 /// Establishes connections to one server: a child process, a URL or a byte stream.
@@ -138,6 +139,7 @@ impl From<TransportError> for ConnectorError {
             TransportError::Failed { .. } | TransportError::Unreachable { .. } => {
                 "Check that the server is running and that its URL is correct."
             }
+            TransportError::Unauthorized(_) => "Check the network, and the keyring of the system.",
             TransportError::Untrusted { .. } => {
                 "Fix the certificate of the server, or the trusted certificates."
             }
@@ -157,7 +159,13 @@ const MAX_CHALLENGE_CHARS: usize = 200;
 
 /// Returns a hint if the server requires a login.
 pub(super) fn login_hint(error: &TransportError) -> Option<String> {
-    let TransportError::Status { status, authenticate, .. } = error else { return None };
+    let (status, authenticate) = match error {
+        TransportError::Status { status, authenticate, .. } => (status, authenticate),
+        TransportError::Unauthorized(
+            AuthorizationError::LoginRequired { reason } | AuthorizationError::InsufficientScope { reason },
+        ) => return Some(reason.clone()),
+        _ => return None,
+    };
     match (status, authenticate) {
         (401, None) => Some("Set a valid token in its `headers`.".to_owned()),
         (401 | 403, Some(challenge)) => {

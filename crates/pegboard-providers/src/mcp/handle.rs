@@ -390,11 +390,9 @@ impl ServerHandle {
         match &*self.phase.borrow() {
             ServerPhase::Ready(live) => live.request_close(CloseReason::Restart),
             ServerPhase::Down(Outage { next_attempt: Some(_), .. }) => self.retry.notify_one(),
-            ServerPhase::Down(_)
-            | ServerPhase::Idle
-            | ServerPhase::Starting
-            | ServerPhase::NeedsLogin { .. }
-            | ServerPhase::Stopped => {}
+            // There may be a login by now.
+            ServerPhase::NeedsLogin { .. } => self.demand.notify_one(),
+            ServerPhase::Down(_) | ServerPhase::Idle | ServerPhase::Starting | ServerPhase::Stopped => {}
         }
     }
 
@@ -411,10 +409,14 @@ impl ServerHandle {
                 let _ = time::timeout(limit, phases.wait_for(has_tried)).await;
                 self.ready().await.map(drop)
             }
-            ServerPhase::Idle
-            | ServerPhase::Starting
-            | ServerPhase::NeedsLogin { .. }
-            | ServerPhase::Stopped => self.ready().await.map(drop),
+            ServerPhase::NeedsLogin { not_before, .. } => {
+                let mut phases = self.phase.subscribe();
+                let has_begun = |phase: &ServerPhase| !matches!(phase, ServerPhase::NeedsLogin { not_before: known, .. } if *known == not_before);
+                let limit = self.settings.effective_first_start_timeout().max(self.settings.start_timeout);
+                let _ = time::timeout(limit, phases.wait_for(has_begun)).await;
+                self.ready().await.map(drop)
+            }
+            ServerPhase::Idle | ServerPhase::Starting | ServerPhase::Stopped => self.ready().await.map(drop),
         }
     }
 

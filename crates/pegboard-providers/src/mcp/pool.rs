@@ -1,12 +1,14 @@
 //! Servers shared between toolboxes.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use pegboard_core::id::ServerName;
 use pegboard_core::owner::Principals;
-use pegboard_core::settings::mcp::{InvalidMcpServer, McpTarget, ResolvedMcpServer};
-use pegboard_wire::http::client::LazyHttpClient;
+use pegboard_core::settings::mcp::{InvalidMcpServer, McpTarget, RemoteEndpoint, ResolvedMcpServer};
+use pegboard_wire::http::client::{LazyHttpClient, RequestAuthorizer};
 
 use super::connect::Connector;
 use super::remote::{HttpConnector, SseConnector, WebSocketConnector};
@@ -43,6 +45,24 @@ pub struct ServerPool {
 pub struct PoolOptions {
     /// Command that runs as the supervisor of programs; `None` for this process itself.
     pub supervisor: Option<SupervisorCommand>,
+    /// Logins at servers; `None` sends the configured headers only.
+    pub logins: Option<Arc<dyn ServerLogins>>,
+}
+
+/// Logins at servers over HTTP.
+pub trait ServerLogins: Send + Sync + 'static {
+    /// Returns the source of the `Authorization` header of a server; `None` if there can be no login.
+    fn authorizer(
+        &self,
+        server: &ServerName,
+        endpoint: &RemoteEndpoint,
+    ) -> Option<Arc<dyn RequestAuthorizer>>;
+}
+
+impl fmt::Debug for dyn ServerLogins {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ServerLogins")
+    }
 }
 
 impl ServerPool {
@@ -73,6 +93,14 @@ impl ServerPool {
         Ok(server)
     }
 
+    fn authorizer(
+        &self,
+        settings: &ResolvedMcpServer,
+        address: &RemoteEndpoint,
+    ) -> Option<Arc<dyn RequestAuthorizer>> {
+        self.options.logins.as_ref()?.authorizer(&settings.name, address)
+    }
+
     /// Returns a connector for these settings, for connections outside of the pool.
     pub fn connector(&self, settings: &ResolvedMcpServer) -> Result<Arc<dyn Connector>, InvalidMcpServer> {
         Ok(match &settings.target {
@@ -84,8 +112,14 @@ impl ServerPool {
                 })
             }
             McpTarget::WebSocket(address) => Arc::new(WebSocketConnector::new(address)?),
-            McpTarget::Http(address) => Arc::new(HttpConnector::with_client(address, &self.http_client)?),
-            McpTarget::Sse(address) => Arc::new(SseConnector::with_client(address, &self.http_client)?),
+            McpTarget::Http(address) => Arc::new(
+                HttpConnector::with_client(address, &self.http_client)?
+                    .authorized_by(self.authorizer(settings, address)),
+            ),
+            McpTarget::Sse(address) => Arc::new(
+                SseConnector::with_client(address, &self.http_client)?
+                    .authorized_by(self.authorizer(settings, address)),
+            ),
             McpTarget::Embedded => return Err(InvalidMcpServer::Embedded { server: settings.name.clone() }),
         })
     }

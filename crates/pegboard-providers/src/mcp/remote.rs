@@ -1,12 +1,13 @@
 //! Connections to servers with a URL.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use pegboard_wire::client::Era;
-use pegboard_wire::http::client::{HttpOptions, LazyHttpClient, connect};
+use pegboard_wire::http::client::{HttpOptions, LazyHttpClient, RequestAuthorizer, connect};
 use pegboard_wire::http::legacy_client;
 use pegboard_wire::transport::TransportError;
 use pegboard_wire::{client, websocket};
@@ -49,10 +50,18 @@ impl HttpConnector {
         Ok(Self { options: http_options(address, http_client)?, is_legacy: AtomicBool::new(false) })
     }
 
+    /// Sets the source of the `Authorization` header of all requests.
+    #[must_use]
+    pub fn authorized_by(mut self, authorizer: Option<Arc<dyn RequestAuthorizer>>) -> Self {
+        self.options.authorizer = authorizer;
+        self
+    }
+
     async fn connect_with_fallback(
         &self,
         handshake: HandshakeOptions,
     ) -> Result<EstablishedConnection, ConnectorError> {
+        forget_login(&self.options);
         if self.is_legacy.load(Ordering::Relaxed) {
             let connected = connect_legacy(&self.options, handshake).await;
             // The server may have been replaced by a newer one.
@@ -108,6 +117,13 @@ impl SseConnector {
     ) -> Result<Self, InvalidMcpServer> {
         http_options(address, http_client).map(Self)
     }
+
+    /// Sets the source of the `Authorization` header of all requests.
+    #[must_use]
+    pub fn authorized_by(mut self, authorizer: Option<Arc<dyn RequestAuthorizer>>) -> Self {
+        self.0.authorizer = authorizer;
+        self
+    }
 }
 
 impl Connector for SseConnector {
@@ -115,6 +131,7 @@ impl Connector for SseConnector {
         &self,
         handshake: HandshakeOptions,
     ) -> BoxFuture<'_, Result<EstablishedConnection, ConnectorError>> {
+        forget_login(&self.0);
         connect_legacy(&self.0, handshake).boxed()
     }
 }
@@ -162,6 +179,13 @@ async fn connect_legacy(
 ) -> Result<EstablishedConnection, ConnectorError> {
     let transport = legacy_client::connect(limited(options, handshake.message_limits))?;
     Ok(handshake.with_era(Era::Session).connect_over(transport).await?.into())
+}
+
+/// Reads the login again with the first request of a connection.
+fn forget_login(options: &HttpOptions) {
+    if let Some(authorizer) = &options.authorizer {
+        authorizer.forget();
+    }
 }
 
 /// Returns the options with limits of messages from the server.

@@ -61,6 +61,10 @@ impl HandshakeError {
             Self::Transport(
                 TransportError::Failed { .. } | TransportError::Unreachable { .. } | TransportError::Closed,
             ) => true,
+            #[cfg(feature = "http-client")]
+            Self::Transport(TransportError::Unauthorized(error)) => {
+                matches!(error, crate::http::client::AuthorizationError::Unavailable { .. })
+            }
             Self::Transport(TransportError::Untrusted { .. } | TransportError::Protocol { .. })
             | Self::TimedOut(_)
             | Self::Refused(_)

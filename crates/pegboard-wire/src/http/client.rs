@@ -6,6 +6,7 @@
 //! The era follows from the messages: a request with a protocol version in `_meta` is stateless, the answer
 //! to `initialize` starts a session.
 
+mod authorization;
 pub(crate) mod call;
 pub(crate) mod endpoint;
 mod general;
@@ -41,6 +42,7 @@ use crate::transport::{
     CAPACITY, CLOSE_TIMEOUT, CancelRequest, OutgoingMessage, RequestPath, TransportError, TransportHandle,
 };
 
+pub use authorization::{AuthorizationError, Rejection, RejectionReason, RequestAuthorizer};
 pub use general::LazyHttpClient;
 
 /// Maximum number of requests in flight; more wait for a permit.
@@ -56,6 +58,8 @@ pub struct HttpOptions {
     pub url: Url,
     /// Headers of every request. Headers of a single message take precedence.
     pub headers: HeaderMap,
+    /// Source of the `Authorization` header. Headers above, and a user in the URL, take precedence.
+    pub authorizer: Option<Arc<dyn RequestAuthorizer>>,
     /// Maximum size of a response or event in bytes, after decompression.
     pub max_body: usize,
     /// Maximum nesting depth of JSON.
@@ -72,6 +76,7 @@ impl HttpOptions {
         Self {
             url,
             headers: HeaderMap::new(),
+            authorizer: None,
             max_body: crate::MAX_MESSAGE_BYTES,
             max_depth: crate::MAX_DEPTH,
             connect_timeout: Duration::from_secs(10),

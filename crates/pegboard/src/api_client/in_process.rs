@@ -66,7 +66,7 @@ impl InProcessGateway {
         configuration: TrustedConfiguration,
         files: Vec<PathBuf>,
     ) -> Result<Self, CliError> {
-        let servers = PoolOptions { supervisor: supervisor() };
+        let servers = PoolOptions { supervisor: supervisor(), ..PoolOptions::default() };
         let options = AppOptions { state, servers, ..AppOptions::default() };
         let app = configuration.start(options, telemetry).await?;
         let about = GatewayInfo {

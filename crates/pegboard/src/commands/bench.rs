@@ -242,7 +242,7 @@ fn direct_target(
 }
 
 fn connector(connection: &ResolvedMcpServer) -> Result<Arc<dyn Connector>, CliError> {
-    let pool = ServerPool::new(PoolOptions { supervisor: supervisor() });
+    let pool = ServerPool::new(PoolOptions { supervisor: supervisor(), ..PoolOptions::default() });
     pool.connector(connection).map_err(|error| CliError::configuration(error.to_string()))
 }
 

@@ -86,7 +86,7 @@ impl RunArgs {
         let chosen = self.choose(read.get_mut(), project)?;
         check_models(&chosen, read.get())?;
         let arguments = Self::arguments(globals, &chosen.agent, prompt)?;
-        let servers = PoolOptions { supervisor: supervisor() };
+        let servers = PoolOptions { supervisor: supervisor(), ..PoolOptions::default() };
         let options = AppOptions {
             state: paths::state_dir(globals.state.as_deref()),
             servers,

@@ -192,7 +192,7 @@ impl ServeArgs {
         let state = paths::state_dir(globals.state.as_deref());
         let http = self.http_front(&configuration.get().gateway, state.as_deref())?;
         let threads = ServerThreads::new(self.n_threads(&configuration.get().settings));
-        let servers = PoolOptions { supervisor: supervisor() };
+        let servers = PoolOptions { supervisor: supervisor(), ..PoolOptions::default() };
         let options = AppOptions { state: state.clone(), servers, fallback: Some(onboarding::toolbox()) };
         let app = configuration.start(options, telemetry).await?;
         let address = http.as_ref().map(|http| http.port.local_addr()).transpose();

@@ -65,7 +65,7 @@ pub(super) async fn set_up(telemetry: &Telemetry) -> Result<App> {
     let provider = json!({"type": "openai-compatible", "baseUrl": format!("{address}/v1")});
     let provider = ModelProviderEntry::Usable(serde_json::from_value(provider)?);
     configuration.providers.insert(ModelProviderName::new("scripted")?, provider);
-    let servers = PoolOptions { supervisor: crate::serve::supervisor() };
+    let servers = PoolOptions { supervisor: crate::serve::supervisor(), ..PoolOptions::default() };
     Ok(wiring::start(configuration, AppOptions { servers, ..AppOptions::default() }, telemetry).await?)
 }
 

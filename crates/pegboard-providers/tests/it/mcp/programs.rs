@@ -33,7 +33,7 @@ fn test_program() -> PathBuf {
 /// Returns a pool with a supervisor process.
 fn pool() -> ServerPool {
     let supervisor = SupervisorCommand { program: test_program(), arguments: vec!["supervisor".into()] };
-    ServerPool::new(PoolOptions { supervisor: Some(supervisor) })
+    ServerPool::new(PoolOptions { supervisor: Some(supervisor), ..PoolOptions::default() })
 }
 
 /// Returns unique settings, and the mark by which their processes are found.

@@ -18,6 +18,7 @@ use tokio::time;
 
 use crate::http::body::{BodyBuffer, BodyTooLarge};
 use crate::http::client::HttpOptions;
+use crate::http::client::authorization::{Rejection, RejectionReason, RequestAuthorizer};
 use crate::http::client::general::{AGENT, direct_origin, request_error};
 use crate::http::client::http1::RequestBytes;
 use crate::http::client::pool::ConnectionPool;
@@ -58,6 +59,7 @@ pub(crate) struct HttpEndpoint {
     url: Url,
     /// Headers of every request.
     headers: HeaderMap,
+    authorizer: Option<Arc<dyn RequestAuthorizer>>,
     /// Headers of every message.
     post_headers: Arc<SharedHeaders>,
     pub(crate) max_body: usize,
@@ -80,7 +82,8 @@ enum RequestSender {
 
 impl HttpEndpoint {
     pub(crate) fn new(options: HttpOptions) -> Result<Self, TransportError> {
-        let HttpOptions { url, headers: given, max_body, max_depth, connect_timeout, client } = options;
+        let HttpOptions { url, headers: given, authorizer, max_body, max_depth, connect_timeout, client } =
+            options;
         if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
             return Err(TransportError::failed("invalid server URL: it must start with http:// or https://"));
         }
@@ -101,8 +104,10 @@ impl HttpEndpoint {
         post_headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         headers.extend(given.clone());
         post_headers.extend(given);
+        let has_user = basic_credentials(&url).is_some();
+        let authorizer = authorizer.filter(|_| !has_user && !headers.contains_key(AUTHORIZATION));
         let post_headers = SharedHeaders::new(post_headers);
-        Ok(Self { sender, url, headers, post_headers, max_body, max_depth, connect_timeout })
+        Ok(Self { sender, url, headers, authorizer, post_headers, max_body, max_depth, connect_timeout })
     }
 
     /// Resolves `reference` against this endpoint; an error if the origin differs.
@@ -196,9 +201,76 @@ impl HttpEndpoint {
         body: Bytes,
         resend: ResendSafety,
     ) -> Result<HttpResponse, TransportError> {
-        let response = self.send_to(None, &method, (headers, &body), resend).await?;
+        let Some(authorizer) = &self.authorizer else {
+            return self.send_following(&method, (headers, &body), resend).await;
+        };
+        // Boxed, so that the future of a request without a login stays small.
+        if !authorizer.is_anonymous() {
+            return Box::pin(self.send_authorized(&**authorizer, &method, (headers, &body), resend)).await;
+        }
+        let response = self.send_following(&method, (headers, &body), resend).await?;
+        match rejection(&response, None) {
+            Some(rejection) => {
+                let rejected = (response, rejection);
+                Box::pin(self.send_again(rejected, &**authorizer, (&method, headers, &body), resend)).await
+            }
+            None => Ok(response),
+        }
+    }
+
+    /// Sends a request with the header of the authorizer.
+    async fn send_authorized(
+        &self,
+        authorizer: &dyn RequestAuthorizer,
+        method: &Method,
+        (headers, body): (&RequestHeaders<'_>, &Bytes),
+        resend: ResendSafety,
+    ) -> Result<HttpResponse, TransportError> {
+        let authorization = authorizer.authorize().await?;
+        let sent_headers = headers.authorized(authorization.clone());
+        let response = self.send_following(method, (&sent_headers, body), resend).await?;
+        match rejection(&response, authorization) {
+            Some(rejection) => {
+                self.send_again((response, rejection), authorizer, (method, headers, body), resend).await
+            }
+            None => Ok(response),
+        }
+    }
+
+    /// Sends a request again with another header, after the server has rejected it without processing it.
+    async fn send_again(
+        &self,
+        (response, rejection): (HttpResponse, Rejection),
+        authorizer: &dyn RequestAuthorizer,
+        (method, headers, body): (&Method, &RequestHeaders<'_>, &Bytes),
+        resend: ResendSafety,
+    ) -> Result<HttpResponse, TransportError> {
+        response.drain().await;
+        let authorization = authorizer.replace_rejected(rejection).await?;
+        let sent_headers = headers.authorized(Some(authorization.clone()));
+        let response = self.send_following(method, (&sent_headers, body), resend).await?;
+        let Some(mut rejection) = self::rejection(&response, Some(authorization)) else {
+            return Ok(response);
+        };
+        if rejection.reason == RejectionReason::Unauthorized {
+            rejection.reason = RejectionReason::UnauthorizedAgain;
+        }
+        match authorizer.replace_rejected(rejection).await {
+            Ok(_) => Ok(response),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Sends a request, and again after a redirect on this origin.
+    async fn send_following(
+        &self,
+        method: &Method,
+        (headers, body): (&RequestHeaders<'_>, &Bytes),
+        resend: ResendSafety,
+    ) -> Result<HttpResponse, TransportError> {
+        let response = self.send_to(None, method, (headers, body), resend).await?;
         match self.redirect_target(&response) {
-            Some(url) => Box::pin(self.send_to(Some(url), &method, (headers, &body), resend)).await,
+            Some(url) => Box::pin(self.send_to(Some(url), method, (headers, body), resend)).await,
             None => Ok(response),
         }
     }
@@ -291,8 +363,7 @@ impl HttpEndpoint {
     /// Reads an error response.
     pub(crate) async fn error_response(&self, mut response: HttpResponse) -> ErrorResponse {
         let status = response.status();
-        let authenticate = response.header_values(&WWW_AUTHENTICATE).into_iter().map(header_text);
-        let authenticate = authenticate.collect::<Vec<_>>().join(", ");
+        let authenticate = challenge(&response);
         let mut buffer = BodyBuffer::new(self.max_body, 0);
         let reading = async {
             while let Ok(Some(chunk)) = response.chunk().await {
@@ -302,7 +373,6 @@ impl HttpEndpoint {
             }
         };
         let _ = time::timeout(ERROR_BODY_TIMEOUT, reading).await;
-        let authenticate = (!authenticate.is_empty()).then_some(authenticate);
         ErrorResponse { status, authenticate, body: buffer.finish() }
     }
 
@@ -388,6 +458,27 @@ impl SseStream {
     pub(crate) async fn drain(self) {
         self.response.drain().await;
     }
+}
+
+/// Returns the rejection of a request for its credentials, if the response is one.
+fn rejection(response: &HttpResponse, authorization: Option<HeaderValue>) -> Option<Rejection> {
+    let (reason, challenge) = match response.status() {
+        StatusCode::UNAUTHORIZED => (RejectionReason::Unauthorized, challenge(response)),
+        StatusCode::FORBIDDEN => {
+            let challenge = challenge(response)?;
+            challenge.contains("insufficient_scope").then_some(())?;
+            (RejectionReason::InsufficientScope, Some(challenge))
+        }
+        _ => return None,
+    };
+    Some(Rejection { authorization, reason, challenge })
+}
+
+/// Returns the challenges of a response, if there are any.
+fn challenge(response: &HttpResponse) -> Option<String> {
+    let challenges = response.header_values(&WWW_AUTHENTICATE).into_iter().map(header_text);
+    let challenges = challenges.collect::<Vec<_>>().join(", ");
+    (!challenges.is_empty()).then_some(challenges)
 }
 
 /// Returns the content type of a successful response.

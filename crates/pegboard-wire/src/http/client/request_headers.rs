@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::http::headers::{self, NAME};
@@ -34,34 +35,44 @@ pub(crate) struct RequestHeaders<'h> {
     own: Cow<'h, HeaderMap>,
     /// Value of the name header, beside the others: all that differs between most stateless calls.
     name: Option<HeaderValue>,
+    /// The `Authorization` header, if it is not among the others.
+    authorization: Option<HeaderValue>,
 }
 
 impl From<HeaderMap> for RequestHeaders<'_> {
     fn from(headers: HeaderMap) -> Self {
-        Self { shared: SharedHeaders::new(headers), own: Cow::Owned(HeaderMap::new()), name: None }
+        Self::new(SharedHeaders::new(headers), Cow::Owned(HeaderMap::new()))
     }
 }
 
 impl<'h> RequestHeaders<'h> {
     pub(crate) fn new(shared: Arc<SharedHeaders>, own: Cow<'h, HeaderMap>) -> Self {
-        Self { shared, own, name: None }
+        Self { shared, own, name: None, authorization: None }
     }
 
     /// Creates the headers of a request with a name, which the shared headers do not have.
     pub(crate) fn named(shared: Arc<SharedHeaders>, name: Option<HeaderValue>) -> Self {
-        Self { shared, own: Cow::Owned(HeaderMap::new()), name }
+        Self { shared, own: Cow::Owned(HeaderMap::new()), name, authorization: None }
+    }
+
+    /// Returns the headers with an `Authorization` header, in place of one that they have.
+    pub(super) fn authorized(&self, authorization: Option<HeaderValue>) -> RequestHeaders<'_> {
+        let own = Cow::Borrowed(&*self.own);
+        RequestHeaders { shared: Arc::clone(&self.shared), own, name: self.name.clone(), authorization }
     }
 
     /// Returns a size that suffices for most encoded headers.
     pub(super) fn n_bytes(&self) -> usize {
         const OWN_BYTES: usize = 64;
         let n_name_bytes = self.name.as_ref().map_or(0, |name| NAME.as_str().len() + name.len() + 4);
-        self.shared.encoded.len() + OWN_BYTES * self.own.len() + n_name_bytes
+        let n_authorization = self.authorization.as_ref().map_or(0, |value| OWN_BYTES + value.len());
+        self.shared.encoded.len() + OWN_BYTES * self.own.len() + n_name_bytes + n_authorization
     }
 
     /// Appends the headers as they are sent over HTTP/1.1.
     pub(super) fn encode(&self, head: &mut Vec<u8>) {
-        if self.own.keys().any(|name| self.shared.map.contains_key(name)) {
+        let is_replaced = self.authorization.is_some() && self.own.contains_key(AUTHORIZATION);
+        if is_replaced || self.own.keys().any(|name| self.shared.map.contains_key(name)) {
             return encode(&self.to_map(), head);
         }
         head.extend_from_slice(&self.shared.encoded);
@@ -69,6 +80,9 @@ impl<'h> RequestHeaders<'h> {
             encode_field(&NAME, name, head);
         }
         encode(&self.own, head);
+        if let Some(value) = &self.authorization {
+            encode_field(&AUTHORIZATION, value, head);
+        }
     }
 
     /// Returns the headers as a map.
@@ -76,6 +90,9 @@ impl<'h> RequestHeaders<'h> {
         let mut all = self.shared.map.clone();
         all.extend(self.name.clone().map(|name| (NAME, name)));
         headers::set_all(&mut all, &self.own);
+        if let Some(value) = &self.authorization {
+            all.insert(AUTHORIZATION, value.clone());
+        }
         all
     }
 }
@@ -107,6 +124,8 @@ mod tests {
         };
         let check = |shared: &[_], own: &[_], expected: &str| {
             let headers = RequestHeaders::new(SharedHeaders::new(map(shared)), Cow::Owned(map(own)));
+            let authorization = expected.contains("Bearer").then(|| HeaderValue::from_static("Bearer t"));
+            let headers = headers.authorized(authorization);
             let mut encoded = Vec::new();
             headers.encode(&mut encoded);
             assert_eq!(String::from_utf8(encoded).unwrap(), expected);
@@ -116,6 +135,8 @@ mod tests {
         };
         check(&[("a", "1"), ("b", "2")], &[], "a: 1\r\nb: 2\r\n");
         check(&[("a", "1")], &[("b", "2")], "a: 1\r\nb: 2\r\n");
+        check(&[("a", "1")], &[("b", "2")], "a: 1\r\nb: 2\r\nauthorization: Bearer t\r\n");
+        check(&[("a", "1")], &[("authorization", "of-caller")], "a: 1\r\nauthorization: Bearer t\r\n");
         check(&[("a", "1"), ("b", "2")], &[("a", "3"), ("a", "4")], "a: 3\r\na: 4\r\nb: 2\r\n");
     }
 

@@ -91,7 +91,7 @@ pub(crate) async fn try_entry(globals: &Globals, target: &ServeTarget) -> Result
 }
 
 async fn offer(server: ResolvedMcpServer, place: &str) -> Result<ClientOffer, CliError> {
-    let pool = ServerPool::new(PoolOptions { supervisor: supervisor() });
+    let pool = ServerPool::new(PoolOptions { supervisor: supervisor(), ..PoolOptions::default() });
     let connector = pool.connector(&server).map_err(|error| CliError::configuration(error.to_string()))?;
     // As most clients do today.
     let options = ClientOptions {
