@@ -52,4 +52,6 @@ pub use call::{CallBuilder, requests, suspended};
 pub use call_log::logged_operation;
 pub use caller::{Caller, CallerOptions, OutputRetention, ServerAffinity, SessionMode};
 pub use chains::ChainRun;
-pub use runtime::{PlanChanges, PreparedPlan, Runtime, RuntimeBuilder, RuntimePlan, StartError};
+pub use runtime::{
+    PlanChanges, PreparedPlan, RedactedSecrets, Runtime, RuntimeBuilder, RuntimePlan, StartError,
+};

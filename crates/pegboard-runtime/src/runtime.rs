@@ -48,11 +48,13 @@ use crate::wall_clock::WallClock;
 mod builder;
 mod overview;
 mod plan;
+mod redacted_secrets;
 mod reload;
 mod watch_servers;
 
 pub use builder::RuntimeBuilder;
 pub use plan::{RuntimePlan, StartError};
+pub use redacted_secrets::RedactedSecrets;
 pub use reload::{PlanChanges, PreparedPlan};
 
 use plan::ActivePlan;
@@ -114,7 +116,7 @@ pub(crate) struct RuntimeShared {
     pub(crate) wall: WallClock,
     pub(crate) tasks: TaskTracker,
     pub(crate) closing: CancellationToken,
-    pub(crate) redactor: ArcSwap<Redactor>,
+    pub(crate) redactor: Arc<ArcSwap<Redactor>>,
     pub(crate) updates: broadcast::Sender<ServerUpdate>,
     /// Listings from which the catalogue was last built. Held while the catalogue or the active plan changes.
     listings: Mutex<Vec<ServerListing>>,

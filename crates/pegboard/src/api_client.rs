@@ -15,6 +15,7 @@ use serde_json::Value;
 use tower::ServiceExt;
 
 use crate::cli::{CliError, ExitReason, Globals};
+use crate::logins;
 use crate::paths::{self, ConfigSelection};
 use crate::trust::TrustedConfiguration;
 use in_process::InProcessGateway;
@@ -131,13 +132,17 @@ impl ApiClient {
         Self { backend: ApiBackend::Running(socket) }
     }
 
-    /// Starts a gateway in this process with its own configuration, and state in a directory or in memory.
+    /// Starts a gateway in this process with its own configuration, and state in a directory or in memory. It uses
+    /// the logins of the user.
     pub(crate) async fn start(
+        globals: &Globals,
         state: Option<PathBuf>,
         telemetry: &Telemetry,
         configuration: TrustedConfiguration,
     ) -> Result<Self, CliError> {
-        let started = InProcessGateway::start(state, telemetry, configuration, Vec::new()).await;
+        let started =
+            InProcessGateway::start((state, logins::existing(globals)), telemetry, configuration, Vec::new())
+                .await;
         started.map(Self::in_process)
     }
 

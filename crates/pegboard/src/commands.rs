@@ -2,6 +2,7 @@
 
 pub(crate) mod add;
 pub(crate) mod agent_help;
+pub(crate) mod auth;
 mod batch;
 pub(crate) mod bench;
 mod call;

@@ -10,7 +10,7 @@ use pegboard::telemetry::{Telemetry, TelemetryOptions};
 use cli::{CliError, EXIT_CODES, Globals, OutputFormat, print};
 use commands::gateway_commands::GatewayCommand;
 use commands::{
-    add, agent_help, bench, complete, completions, connect, doctor, enable, export, import, init, man,
+    add, agent_help, auth, bench, complete, completions, connect, doctor, enable, export, import, init, man,
     openapi, restore, rm, run, secret, serve, trust_files, validate, version,
 };
 
@@ -19,6 +19,7 @@ mod cli;
 mod commands;
 mod demo;
 mod environment;
+mod logins;
 mod onboarding;
 mod paths;
 mod secrets;
@@ -60,6 +61,8 @@ enum Command {
     Export(export::ExportArgs),
     /// Restore a client's file to its state before Pegboard changed it
     Restore(restore::RestoreArgs),
+    /// Log in to servers that require it, and show or end logins
+    Auth(auth::AuthArgs),
     /// Store, list or remove secrets that the configuration refers to
     Secret(secret::SecretArgs),
     /// Trust the configuration files of a project, or list the trusted ones
@@ -135,7 +138,12 @@ impl Command {
     fn accepts_timeout(&self) -> bool {
         matches!(
             self,
-            Self::Gateway(_) | Self::Run(_) | Self::Agent { .. } | Self::Bench(_) | Self::Doctor(_)
+            Self::Gateway(_)
+                | Self::Run(_)
+                | Self::Agent { .. }
+                | Self::Auth(_)
+                | Self::Bench(_)
+                | Self::Doctor(_)
         )
     }
 }
@@ -179,7 +187,17 @@ fn run_command(command: Command, globals: &Globals) -> Result<ExitCode, CliError
         Command::Demo(demo) => {
             run_with_telemetry(globals, "error", async |telemetry| demo.run(globals, telemetry).await)
         }
-        Command::Add(add) => add.run(globals),
+        Command::Add(add) => {
+            let may_need_login = add.remote_server().map(str::to_owned);
+            let code = add.run(globals)?;
+            if let Some(server) = may_need_login.filter(|_| auth::can_offer_login(globals)) {
+                run_with_telemetry(globals, "error", async |_| {
+                    auth::offer_login(globals, &server).await.map(|()| ExitCode::SUCCESS)
+                })?;
+            }
+            Ok(code)
+        }
+        Command::Auth(auth) => run_with_telemetry(globals, "error", async |_| auth.run(globals).await),
         // Failures are part of the report.
         Command::Bench(bench) => {
             run_with_telemetry(globals, "error", async |telemetry| bench.run(globals, telemetry).await)

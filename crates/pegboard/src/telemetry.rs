@@ -246,6 +246,8 @@ impl Telemetry {
         let targets: Targets = filter.parse().map_err(|error: tracing_subscriber::filter::ParseError| {
             Error::Filter { text: filter.clone(), reason: error.to_string() }
         })?;
+        // It logs the codes of logins.
+        let targets = targets.with_target("rmcp", LevelFilter::OFF);
         let sink = LogSink::new(sink, format);
         let own = ResourceInfo { service_name, labels, ratio: traces_ratio };
         let exporter = traces_endpoint.map(|endpoint| Exporter::new(&endpoint, own)).transpose()?;
@@ -274,8 +276,23 @@ impl Telemetry {
         self.sink.redact(secrets);
     }
 
+    /// Returns a handle with which secrets can be [redacted](Self::redact) later.
+    pub(crate) fn log_redactor(&self) -> LogRedactor {
+        LogRedactor(self.sink.clone())
+    }
+
     /// Flushes pending spans for up to five seconds, and stops.
     pub fn shutdown(self) {}
+}
+
+/// Handle that sets the secrets to redact from log lines.
+pub(crate) struct LogRedactor(LogSink);
+
+impl LogRedactor {
+    /// Same as [`Telemetry::redact`].
+    pub(crate) fn redact(&self, secrets: impl IntoIterator<Item = impl AsRef<str>>) {
+        self.0.redact(secrets);
+    }
 }
 
 impl fmt::Debug for Telemetry {

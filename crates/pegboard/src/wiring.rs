@@ -3,12 +3,16 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, join_all};
 use parking_lot::Mutex;
+#[cfg(feature = "oauth")]
+use pegboard_auth::secret_storage::SecretStorage;
+#[cfg(feature = "oauth")]
+use pegboard_auth::vault::{CredentialVault, SealingKey};
 use pegboard_config::{Configuration, ServerEntry, ToolboxConfig};
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::id::{ServerName, ToolboxName};
@@ -22,21 +26,27 @@ use pegboard_core::settings::mcp::ResolvedMcpServer;
 use pegboard_core::store::{CacheStore, CatalogueStore, SlotStore};
 use pegboard_gateway::api::{Api, DisabledServers, GatewayInfo};
 use pegboard_gateway::{Gateway, ProfileError, ProfileViews};
+#[cfg(feature = "oauth")]
+use pegboard_providers::mcp::ServerLogins;
 use pegboard_providers::mcp::{PoolOptions, ServerPool};
 use pegboard_runtime::metrics::{Metrics, MetricsLimits};
 use pegboard_runtime::requests::ServerId;
 use pegboard_runtime::wall_clock::WallClock;
-use pegboard_runtime::{PlanChanges, Runtime, RuntimeBuilder, RuntimePlan, StartError};
+use pegboard_runtime::{PlanChanges, RedactedSecrets, Runtime, RuntimeBuilder, RuntimePlan, StartError};
 use pegboard_stores::limits::{CacheLimits, DatabaseLimits};
 use pegboard_stores::memory;
 use pegboard_stores::sqlite::Database;
 use tokio::time;
 
-use crate::telemetry::{EventLogger, Telemetry};
+use crate::telemetry::{EventLogger, LogRedactor, Telemetry};
 use agents::ModelResolver;
+#[cfg(feature = "oauth")]
+use logins::Logins;
 
 pub mod agents;
 mod check;
+#[cfg(feature = "oauth")]
+pub mod logins;
 mod openapi;
 mod rest;
 mod reuse_cache;
@@ -58,6 +68,12 @@ pub struct AppOptions {
     pub state: Option<PathBuf>,
     /// Options of the server pool.
     pub servers: PoolOptions,
+    /// Secrets of the user, with the key of logins at servers; by default those in the state directory.
+    #[cfg(feature = "oauth")]
+    pub secrets: Option<Arc<SecretStorage>>,
+    /// Logins at servers; by default those in the state directory.
+    #[cfg(feature = "oauth")]
+    pub logins: Option<Arc<Logins>>,
     /// Toolbox that is offered while there is no configuration.
     pub fallback: Option<EmbeddedToolbox>,
 }
@@ -136,13 +152,17 @@ pub async fn start(
     let metrics = Arc::new(Metrics::new(MetricsLimits::default()));
     let stores = Stores::open(options.state.as_deref(), &configuration.cache);
     let principals = Principals::default();
+    let secrets = KnownSecrets::new(telemetry);
+    let known = secrets.add(&configuration.secrets);
+    #[cfg(feature = "oauth")]
+    let servers = PoolOptions { logins: stores.logins(&options, &secrets), ..options.servers };
+    #[cfg(not(feature = "oauth"))]
+    let servers = options.servers;
     let factory = ProviderFactory {
         fallback: options.fallback,
         has_no_listings: AtomicBool::new(stores.is_new),
-        ..ProviderFactory::new(options.servers, principals.clone(), Arc::clone(&stores.database) as _)
+        ..ProviderFactory::new(servers, principals.clone(), Arc::clone(&stores.database) as _)
     };
-    let secrets = KnownSecrets::default();
-    let known = secrets.add(&configuration.secrets, telemetry);
     let disabled = DisabledServers::default();
     let off = disabled_servers(&configuration);
     disabled.replace(off.clone());
@@ -161,6 +181,7 @@ pub async fn start(
         .observe(Arc::clone(&metrics) as _)
         .spans(telemetry.spans());
     let runtime = stores.configure(builder).start().await?;
+    secrets.redact_in(&runtime);
     let gateway = Gateway::new(&runtime, &views)?;
     Ok(App { runtime, gateway, metrics, factory, stores, secrets, disabled, views: Mutex::new(views) })
 }
@@ -196,12 +217,11 @@ impl App {
         &self,
         configuration: Configuration,
         served: Option<&str>,
-        telemetry: &Telemetry,
     ) -> Result<ReloadSummary, AppError> {
         let toolboxes = configuration.toolboxes.keys().cloned().collect();
         let views = ProfileViews::from_settings(&configuration.gateway, &toolboxes)?;
         served.map(|profile| views.check(profile)).transpose()?;
-        let known = self.secrets.add(&configuration.secrets, telemetry);
+        let known = self.secrets.add(&configuration.secrets);
         let disabled = disabled_servers(&configuration);
         let (plan, settings) = self.factory.plan(configuration).await;
         let prepared = self.runtime.prepare(plan.secrets(known).disabled(disabled.clone())).await?;
@@ -232,22 +252,54 @@ fn disabled_servers(configuration: &Configuration) -> Vec<ServerId> {
     disabled
 }
 
-/// Secrets of the current and of earlier configurations: calls in flight may still use old ones.
-#[derive(Default)]
-struct KnownSecrets(Mutex<VecDeque<String>>);
+/// Secrets of the current and of earlier configurations, and of logins: calls in flight may still use old ones. Clones
+/// share them.
+#[derive(Clone)]
+struct KnownSecrets(Arc<KnownSecretsInner>);
+
+struct KnownSecretsInner {
+    /// Oldest first.
+    known: Mutex<VecDeque<String>>,
+    log: LogRedactor,
+    /// Those that the runtime redacts, once it runs.
+    runtime: OnceLock<RedactedSecrets>,
+}
 
 impl KnownSecrets {
+    fn new(telemetry: &Telemetry) -> Self {
+        let log = telemetry.log_redactor();
+        Self(Arc::new(KnownSecretsInner { known: Mutex::default(), log, runtime: OnceLock::new() }))
+    }
+
     /// Adds secrets, redacts all known ones from the log, and returns them.
-    fn add(&self, more: &[Secret], telemetry: &Telemetry) -> Vec<String> {
-        let mut known = self.0.lock();
+    fn add(&self, more: &[Secret]) -> Vec<String> {
+        let mut known = self.0.known.lock();
         for secret in more.iter().map(Secret::reveal) {
             known.retain(|other| other != secret);
             known.push_back(secret.to_owned());
         }
         let n_forgotten = known.len().saturating_sub(MAX_SECRETS.max(more.len()));
         known.drain(..n_forgotten);
-        telemetry.redact(&*known);
+        self.0.log.redact(&*known);
         known.iter().cloned().collect()
+    }
+
+    /// Adds a secret of a login, and redacts it everywhere from now on.
+    #[cfg(feature = "oauth")]
+    fn add_now(&self, secret: &Secret) {
+        if self.0.known.lock().iter().any(|known| known == secret.reveal()) {
+            return;
+        }
+        let known = self.add(std::slice::from_ref(secret));
+        if let Some(runtime) = self.0.runtime.get() {
+            runtime.replace(&known);
+        }
+    }
+
+    /// Redacts all known secrets from what a runtime records, also those that are added later.
+    fn redact_in(&self, runtime: &Runtime) {
+        let redacted = self.0.runtime.get_or_init(|| runtime.redacted_secrets());
+        redacted.replace(self.add(&[]));
     }
 }
 
@@ -395,6 +447,26 @@ impl Stores {
             database,
             is_new,
         }
+    }
+
+    /// Returns the logins at servers; `None` if the system provides no random bytes for their key.
+    #[cfg(feature = "oauth")]
+    fn logins(&self, options: &AppOptions, secrets: &KnownSecrets) -> Option<Arc<dyn ServerLogins>> {
+        let logins = options.logins.clone().or_else(|| self.own_logins(options))?;
+        let secrets = secrets.clone();
+        logins.observe(Arc::new(move |secret: &Secret| secrets.add_now(secret)));
+        Some(logins)
+    }
+
+    #[cfg(feature = "oauth")]
+    fn own_logins(&self, options: &AppOptions) -> Option<Arc<Logins>> {
+        let credentials = Arc::clone(&self.database) as _;
+        let in_folder = || options.state.as_deref().map(|folder| Arc::new(SecretStorage::open(folder)));
+        let vault = match options.secrets.clone().or_else(in_folder) {
+            Some(storage) if options.state.is_some() => CredentialVault::with_storage(credentials, storage),
+            _ => CredentialVault::new(credentials, SealingKey::random()?),
+        };
+        Some(Arc::new(Logins::new(vault, Arc::clone(&self.slots))))
     }
 
     fn configure(&self, builder: RuntimeBuilder) -> RuntimeBuilder {

@@ -205,7 +205,7 @@ impl RuntimeBuilder {
             wall,
             tasks: TaskTracker::new(),
             closing: CancellationToken::new(),
-            redactor: ArcSwap::from_pointee(Redactor::with_escapes(secrets)),
+            redactor: Arc::new(ArcSwap::from_pointee(Redactor::with_escapes(secrets))),
             updates: broadcast::Sender::new(MAX_UPDATES),
             listings: Mutex::default(),
             n_catalogues: watch::Sender::default(),

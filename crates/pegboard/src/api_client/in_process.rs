@@ -1,6 +1,7 @@
 //! A gateway in this process, for the duration of one command.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -9,10 +10,12 @@ use pegboard::gateway::api::{self, ApiScope, GatewayInfo};
 use pegboard::providers::mcp::PoolOptions;
 use pegboard::telemetry::Telemetry;
 use pegboard::wire::http::server::HttpServerOptions;
+use pegboard::wiring::logins::Logins;
 use pegboard::wiring::{App, AppOptions, DATABASE};
 
 use crate::cli::{CliError, Globals};
 use crate::commands::serve::supervisor;
+use crate::logins;
 use crate::paths::{self, ConfigSelection};
 use crate::trust::TrustedConfiguration;
 
@@ -40,14 +43,14 @@ impl InProcessGateway {
             |problem: &&ConfigProblem| printed == Severity::Warning || problem.severity == printed;
         paths::print_problems(problems.iter().filter(is_printed));
         let state = paths::state_dir(globals.state.as_deref());
-        Self::start(state, telemetry, configuration, selection.files().all).await
+        Self::start((state, None), telemetry, configuration, selection.files().all).await
     }
 
     /// Starts a gateway without tools, for access to stored records. Creates no files.
     pub(super) async fn with_records(globals: &Globals, telemetry: &Telemetry) -> Result<Self, CliError> {
         let state = state_with_records(globals.state.as_deref())?;
         let gateway = Self::start(
-            state,
+            (state, None),
             telemetry,
             TrustedConfiguration::built_in(Configuration::default()),
             Vec::new(),
@@ -61,13 +64,14 @@ impl InProcessGateway {
     }
 
     pub(super) async fn start(
-        state: Option<PathBuf>,
+        (state, logins): (Option<PathBuf>, Option<Arc<Logins>>),
         telemetry: &Telemetry,
         configuration: TrustedConfiguration,
         files: Vec<PathBuf>,
     ) -> Result<Self, CliError> {
         let servers = PoolOptions { supervisor: supervisor(), ..PoolOptions::default() };
-        let options = AppOptions { state, servers, ..AppOptions::default() };
+        let secrets = logins::key_storage(state.as_deref())?;
+        let options = AppOptions { state, servers, secrets, logins, ..AppOptions::default() };
         let app = configuration.start(options, telemetry).await?;
         let about = GatewayInfo {
             version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -168,6 +168,18 @@ impl AddArgs {
     }
 }
 
+impl AddArgs {
+    /// Returns the name of a server that may require a login: one with a URL and without credentials.
+    pub(crate) fn remote_server(&self) -> Option<&str> {
+        let AddServerArgs { name, address, url, header, bearer_token_env_var, rules, destination, .. } =
+            &self.server;
+        let has_url = address.is_some() || url.is_some();
+        let has_credentials = !header.is_empty() || bearer_token_env_var.is_some();
+        let is_used = !rules.disabled && !destination.entry.target.dry_run;
+        name.as_deref().filter(|_| self.kind.is_none() && has_url && !has_credentials && is_used)
+    }
+}
+
 impl AddServerArgs {
     /// Builds the configuration entry.
     fn entry(&self, name: &str) -> Result<Value, CliError> {

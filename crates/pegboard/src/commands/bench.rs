@@ -84,7 +84,7 @@ impl BenchArgs {
         paths::print_problems(&configuration.get().problems);
         let servers = mcp_servers(configuration.get());
         let state = TemporaryState::create()?;
-        let api = ApiClient::start(Some(state.path().to_owned()), telemetry, configuration).await?;
+        let api = ApiClient::start(globals, Some(state.path().to_owned()), telemetry, configuration).await?;
         let done = self.run_with(globals, &api, &servers, words).await;
         // A second signal skips the shutdown.
         tokio::select! {

@@ -107,7 +107,7 @@ impl DoctorArgs {
         telemetry: &Telemetry,
         findings: &mut DoctorFindings,
     ) -> Result<(), CliError> {
-        let api = ApiClient::start(None, telemetry, configuration).await?;
+        let api = ApiClient::start(globals, None, telemetry, configuration).await?;
         let Some(app) = api.app() else { return Ok(()) };
         let runtime = &app.runtime;
         let is_reported =

@@ -24,6 +24,7 @@ use crate::api_client::CLIENT_NAME;
 use crate::cli::arguments::read_text;
 use crate::cli::spinner::Spinner;
 use crate::cli::{CliError, ExitReason, Globals, OutputFormat, print};
+use crate::logins;
 use crate::paths::{self, ConfigSelection};
 use crate::run_with_telemetry_options;
 use crate::trust::TrustedConfiguration;
@@ -87,8 +88,10 @@ impl RunArgs {
         check_models(&chosen, read.get())?;
         let arguments = Self::arguments(globals, &chosen.agent, prompt)?;
         let servers = PoolOptions { supervisor: supervisor(), ..PoolOptions::default() };
+        let state = paths::state_dir(globals.state.as_deref());
         let options = AppOptions {
-            state: paths::state_dir(globals.state.as_deref()),
+            secrets: logins::key_storage(state.as_deref())?,
+            state,
             servers,
             ..AppOptions::default()
         };

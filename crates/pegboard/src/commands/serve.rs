@@ -28,6 +28,7 @@ use pegboard::wiring::{App, AppOptions};
 use tokio::net::TcpSocket;
 
 use crate::cli::{CliError, Globals};
+use crate::logins;
 use crate::onboarding::{self, FIRST_STEPS};
 use crate::paths::{self, ConfigSelection};
 use crate::run_with_telemetry_options;
@@ -192,9 +193,7 @@ impl ServeArgs {
         let state = paths::state_dir(globals.state.as_deref());
         let http = self.http_front(&configuration.get().gateway, state.as_deref())?;
         let threads = ServerThreads::new(self.n_threads(&configuration.get().settings));
-        let servers = PoolOptions { supervisor: supervisor(), ..PoolOptions::default() };
-        let options = AppOptions { state: state.clone(), servers, fallback: Some(onboarding::toolbox()) };
-        let app = configuration.start(options, telemetry).await?;
+        let app = configuration.start(app_options(state.as_deref())?, telemetry).await?;
         let address = http.as_ref().map(|http| http.port.local_addr()).transpose();
         let address = address.map_err(|error| CliError::system(error.to_string()))?;
         let files = watcher.selection().files();
@@ -230,7 +229,7 @@ impl ServeArgs {
         let end = tokio::select! {
             served = until_shutdown(signals, serving) => served.map(|()| ServeEnd::Stop),
             never = reports.follow() => match never {},
-            () = watcher.run(triggers, &app, self.profile.as_deref(), telemetry) => stop,
+            () = watcher.run(triggers, &app, self.profile.as_deref()) => stop,
             () = sigusr1::report_on_signal(&app, &threads) => stop,
             () = serve_local_api(&api, local_socket, routes, claim.activity()) => stop,
             () = claim.idle(&app.runtime) => stop,
@@ -430,6 +429,17 @@ pub(crate) async fn serve_local_api(
     _activity: &Activity,
 ) {
     std::future::pending::<()>().await;
+}
+
+/// Returns the options of a gateway with this state directory.
+fn app_options(state: Option<&Path>) -> Result<AppOptions, CliError> {
+    Ok(AppOptions {
+        secrets: logins::key_storage(state)?,
+        state: state.map(Path::to_owned),
+        servers: PoolOptions { supervisor: supervisor(), ..PoolOptions::default() },
+        fallback: Some(onboarding::toolbox()),
+        ..AppOptions::default()
+    })
 }
 
 /// Returns the supervisor that wraps child processes: this program with the `supervise` command.

@@ -16,6 +16,7 @@ mod guards;
 mod lifecycle;
 mod live_table;
 mod load;
+mod logins;
 mod openapi;
 mod other_users;
 mod reloads;

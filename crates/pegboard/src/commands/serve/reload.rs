@@ -9,7 +9,7 @@ use pegboard::config::Configuration;
 use pegboard::config::source::MAX_BYTES;
 use pegboard::config::trust::{ApprovedConfiguration, FileAction, HeldChange, TrustStore};
 use pegboard::gateway::api::{PendingChange, PendingChanges};
-use pegboard::telemetry::{Telemetry, write_stderr};
+use pegboard::telemetry::write_stderr;
 use pegboard::wire::descriptors;
 use pegboard::wiring::App;
 use pegboard_files::RegularFile;
@@ -148,13 +148,7 @@ impl ConfigWatcher {
     }
 
     /// Reloads the configuration on every change. Never completes.
-    pub(crate) async fn run(
-        &mut self,
-        mut triggers: ReloadTriggers,
-        app: &App,
-        served: Option<&str>,
-        telemetry: &Telemetry,
-    ) {
+    pub(crate) async fn run(&mut self, mut triggers: ReloadTriggers, app: &App, served: Option<&str>) {
         loop {
             let trigger = self.wait_for_trigger(&mut triggers).await;
             let files = self.selection.files();
@@ -165,7 +159,7 @@ impl ConfigWatcher {
                     request.approve.clone().map_or(Consent::None, Consent::Digest)
                 }
             };
-            let outcome = match self.reload(consent, app, served, telemetry).await {
+            let outcome = match self.reload(consent, app, served).await {
                 Ok(outcome) => {
                     write_stderr(&format!("Reloaded  {files}: {}", outcome.changes));
                     self.report_pending(&mut triggers.terminal);
@@ -194,7 +188,6 @@ impl ConfigWatcher {
         consent: Consent,
         app: &App,
         served: Option<&str>,
-        telemetry: &Telemetry,
     ) -> Result<ReloadOutcome, CliError> {
         // A command or a keyring that the configuration refers to may take a while.
         let selection = self.selection.clone();
@@ -211,7 +204,7 @@ impl ConfigWatcher {
         let approved = self.approved.after(&configuration, &held);
         let mut actions = configuration.actions.clone();
         actions.retain(|action| agreed.iter().any(|change| change.includes(action)));
-        let changes = app.reload(configuration, served, telemetry).await;
+        let changes = app.reload(configuration, served).await;
         let changes = changes.map_err(|error| CliError::configuration(error.to_string()))?.to_string();
         self.approved = approved;
         let pending: Vec<PendingChange> = held.iter().cloned().map(pending_change).collect();
