@@ -199,6 +199,11 @@ impl OAuthClient {
         }
     }
 
+    /// Returns the key under which the login is stored.
+    pub fn key(&self) -> &CredentialKey {
+        &self.0.credentials.key
+    }
+
     /// Forgets the token in memory, so that the next request reads the stored login.
     pub fn forget(&self) {
         self.0.current.store(Arc::new(CurrentToken::Unknown));

@@ -29,7 +29,7 @@ use tokio_util::sync::DropGuard;
 
 pub use connect::{Backend, Connector, ConnectorError, EstablishedConnection, HandshakeOptions};
 pub use pipe::PipeConnector;
-pub use pool::{PoolOptions, ServerLogins, ServerPool};
+pub use pool::{PoolOptions, ServerLogins, ServerPool, StartedLogin};
 pub use remote::{HttpConnector, SseConnector, WebSocketConnector};
 pub use stdio::StdioConnector;
 
@@ -55,6 +55,7 @@ mod list;
 mod listen;
 mod listing;
 mod listing_cache;
+mod login;
 mod pipe;
 mod pool;
 mod probe;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::pool::StartedLogin;
 use futures_util::future::BoxFuture;
 use pegboard_core::server_log::ServerLog;
 use pegboard_core::settings::messages::MessageLimits;
@@ -28,6 +29,11 @@ pub trait Connector: Send + Sync + 'static {
 
     /// Returns the process id of the current child process, if there is one.
     fn pid(&self) -> Option<u32> {
+        None
+    }
+
+    /// Begins a login at the server; `None` if it has no logins.
+    fn begin_login(&self) -> Option<BoxFuture<'static, Result<StartedLogin, String>>> {
         None
     }
 

@@ -180,6 +180,10 @@ impl InstanceGroup {
         }
     }
 
+    pub(super) fn connector(&self) -> &dyn Connector {
+        &*self.connector
+    }
+
     /// Records that the failure to connect is reported; returns `true` the first time.
     pub(super) fn report_outage(&self) -> bool {
         !self.is_outage_reported.swap(true, Ordering::Relaxed)

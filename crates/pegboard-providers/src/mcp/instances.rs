@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use pegboard_core::call::{CallContext, ValidCall};
 use pegboard_core::error::CallError;
 use pegboard_core::handler::Handler;
+use pegboard_core::id::ServerName;
 use pegboard_core::output::Output;
 use pegboard_core::provider::{ProviderMethod, ProviderRequest};
 use pegboard_json::RawJson;
@@ -36,6 +37,8 @@ pub(super) struct InstanceRouter {
     other: Mutex<Option<Arc<InstanceGroup>>>,
     /// Calls without a session have used the primary connection.
     has_stateless_users: AtomicBool,
+    /// Held while a client is asked to log in.
+    pub(super) login_turn: tokio::sync::Mutex<()>,
 }
 
 /// Instances that a call may use.
@@ -61,7 +64,25 @@ impl InstanceRouter {
             primary: InstanceGroup::new(handle, connector),
             other: Mutex::default(),
             has_stateless_users: AtomicBool::new(false),
+            login_turn: tokio::sync::Mutex::default(),
         }
+    }
+
+    pub(super) fn connector(&self) -> &dyn Connector {
+        self.primary.connector()
+    }
+
+    pub(super) fn server(&self) -> &ServerName {
+        &self.primary_handle().settings.name
+    }
+
+    /// Executes a tool call on the instance of its user.
+    async fn execute(&self, call: &ValidCall) -> Result<Output, CallError> {
+        let guard = self.group(call.context()).await?.route(call.context())?;
+        guard.roots_told().await;
+        let handle = guard.handle();
+        let result = handle.execute(&ServerCall::call(call)).await?;
+        Output::from_server(result).map_err(|problem| handle.invalid_result(problem))
     }
 
     fn primary_handle(&self) -> &ServerHandle {
@@ -241,11 +262,16 @@ impl InstanceRouter {
 impl Handler for InstanceRouter {
     fn call<'a>(&'a self, call: &'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>> {
         async move {
-            let guard = self.group(call.context()).await?.route(call.context())?;
-            guard.roots_told().await;
-            let handle = guard.handle();
-            let result = handle.execute(&ServerCall::call(call)).await?;
-            Output::from_server(result).map_err(|problem| handle.invalid_result(problem))
+            match self.execute(call).await {
+                // Nothing has run. Boxed like all that few calls need, so that the future of every other call stays small.
+                Err(CallError::AuthRequired { reason }) => {
+                    if Box::pin(self.log_in(call.context(), &reason)).await {
+                        return Box::pin(self.execute(call)).await;
+                    }
+                    Err(CallError::AuthRequired { reason })
+                }
+                done => done,
+            }
         }
         .boxed()
     }

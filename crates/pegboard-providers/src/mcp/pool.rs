@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use pegboard_core::id::ServerName;
 use pegboard_core::owner::Principals;
@@ -11,6 +12,7 @@ use pegboard_core::settings::mcp::{InvalidMcpServer, McpTarget, RemoteEndpoint, 
 use pegboard_wire::http::client::{LazyHttpClient, RequestAuthorizer};
 
 use super::connect::Connector;
+use super::login::ServerLogin;
 use super::remote::{HttpConnector, SseConnector, WebSocketConnector};
 use super::stdio::StdioConnector;
 use super::{McpServer, SharedServer};
@@ -57,6 +59,21 @@ pub trait ServerLogins: Send + Sync + 'static {
         server: &ServerName,
         endpoint: &RemoteEndpoint,
     ) -> Option<Arc<dyn RequestAuthorizer>>;
+
+    /// Begins a login at a server, which goes on if the returned futures are dropped.
+    fn begin_login(
+        &self,
+        server: &ServerName,
+        endpoint: &RemoteEndpoint,
+    ) -> BoxFuture<'static, Result<StartedLogin, String>>;
+}
+
+/// A login that waits for its user.
+pub struct StartedLogin {
+    /// URL that the user opens.
+    pub url: String,
+    /// Completes with the login.
+    pub done: BoxFuture<'static, Result<(), String>>,
 }
 
 impl fmt::Debug for dyn ServerLogins {
@@ -93,12 +110,10 @@ impl ServerPool {
         Ok(server)
     }
 
-    fn authorizer(
-        &self,
-        settings: &ResolvedMcpServer,
-        address: &RemoteEndpoint,
-    ) -> Option<Arc<dyn RequestAuthorizer>> {
-        self.options.logins.as_ref()?.authorizer(&settings.name, address)
+    fn login(&self, settings: &ResolvedMcpServer, address: &RemoteEndpoint) -> Option<ServerLogin> {
+        let logins = Arc::clone(self.options.logins.as_ref()?);
+        let authorizer = logins.authorizer(&settings.name, address)?;
+        Some(ServerLogin { logins, authorizer, server: settings.name.clone(), endpoint: address.clone() })
     }
 
     /// Returns a connector for these settings, for connections outside of the pool.
@@ -114,11 +129,11 @@ impl ServerPool {
             McpTarget::WebSocket(address) => Arc::new(WebSocketConnector::new(address)?),
             McpTarget::Http(address) => Arc::new(
                 HttpConnector::with_client(address, &self.http_client)?
-                    .authorized_by(self.authorizer(settings, address)),
+                    .with_login(self.login(settings, address)),
             ),
             McpTarget::Sse(address) => Arc::new(
                 SseConnector::with_client(address, &self.http_client)?
-                    .authorized_by(self.authorizer(settings, address)),
+                    .with_login(self.login(settings, address)),
             ),
             McpTarget::Embedded => return Err(InvalidMcpServer::Embedded { server: settings.name.clone() }),
         })

@@ -7,13 +7,15 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, FutureExt};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use pegboard_wire::client::Era;
-use pegboard_wire::http::client::{HttpOptions, LazyHttpClient, RequestAuthorizer, connect};
+use pegboard_wire::http::client::{HttpOptions, LazyHttpClient, connect};
 use pegboard_wire::http::legacy_client;
 use pegboard_wire::transport::TransportError;
 use pegboard_wire::{client, websocket};
 use reqwest::Url;
 
 use super::connect::{Connector, ConnectorError, EstablishedConnection, HandshakeOptions};
+use super::login::ServerLogin;
+use super::pool::StartedLogin;
 use pegboard_core::settings::mcp::{InvalidMcpServer, RemoteEndpoint};
 use pegboard_core::settings::messages::MessageLimits;
 
@@ -32,6 +34,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct HttpConnector {
     options: HttpOptions,
+    login: Option<ServerLogin>,
     /// The server has turned out to use the legacy transport.
     is_legacy: AtomicBool,
 }
@@ -47,13 +50,15 @@ impl HttpConnector {
         address: &RemoteEndpoint,
         http_client: &LazyHttpClient,
     ) -> Result<Self, InvalidMcpServer> {
-        Ok(Self { options: http_options(address, http_client)?, is_legacy: AtomicBool::new(false) })
+        let options = http_options(address, http_client)?;
+        Ok(Self { options, login: None, is_legacy: AtomicBool::new(false) })
     }
 
-    /// Sets the source of the `Authorization` header of all requests.
+    /// Sets the login at the server.
     #[must_use]
-    pub fn authorized_by(mut self, authorizer: Option<Arc<dyn RequestAuthorizer>>) -> Self {
-        self.options.authorizer = authorizer;
+    pub(super) fn with_login(mut self, login: Option<ServerLogin>) -> Self {
+        self.options.authorizer = login.as_ref().map(|login| Arc::clone(&login.authorizer));
+        self.login = login;
         self
     }
 
@@ -91,6 +96,10 @@ impl Connector for HttpConnector {
     ) -> BoxFuture<'_, Result<EstablishedConnection, ConnectorError>> {
         self.connect_with_fallback(handshake).boxed()
     }
+
+    fn begin_login(&self) -> Option<BoxFuture<'static, Result<StartedLogin, String>>> {
+        self.login.as_ref().map(ServerLogin::begin)
+    }
 }
 
 /// Connector for the legacy HTTP+SSE transport; the URL is that of the event stream.
@@ -102,7 +111,10 @@ impl Connector for HttpConnector {
 /// assert!(SseConnector::new(&RemoteEndpoint::new("http://127.0.0.1:8000/sse")).is_ok());
 /// ```
 #[derive(Debug)]
-pub struct SseConnector(HttpOptions);
+pub struct SseConnector {
+    options: HttpOptions,
+    login: Option<ServerLogin>,
+}
 
 impl SseConnector {
     /// Creates a connector with its own HTTP client.
@@ -115,13 +127,14 @@ impl SseConnector {
         address: &RemoteEndpoint,
         http_client: &LazyHttpClient,
     ) -> Result<Self, InvalidMcpServer> {
-        http_options(address, http_client).map(Self)
+        http_options(address, http_client).map(|options| Self { options, login: None })
     }
 
-    /// Sets the source of the `Authorization` header of all requests.
+    /// Sets the login at the server.
     #[must_use]
-    pub fn authorized_by(mut self, authorizer: Option<Arc<dyn RequestAuthorizer>>) -> Self {
-        self.0.authorizer = authorizer;
+    pub(super) fn with_login(mut self, login: Option<ServerLogin>) -> Self {
+        self.options.authorizer = login.as_ref().map(|login| Arc::clone(&login.authorizer));
+        self.login = login;
         self
     }
 }
@@ -131,8 +144,12 @@ impl Connector for SseConnector {
         &self,
         handshake: HandshakeOptions,
     ) -> BoxFuture<'_, Result<EstablishedConnection, ConnectorError>> {
-        forget_login(&self.0);
-        connect_legacy(&self.0, handshake).boxed()
+        forget_login(&self.options);
+        connect_legacy(&self.options, handshake).boxed()
+    }
+
+    fn begin_login(&self) -> Option<BoxFuture<'static, Result<StartedLogin, String>>> {
+        self.login.as_ref().map(ServerLogin::begin)
     }
 }
 

@@ -20,7 +20,6 @@ use crate::paths::{ConfigSelection, unblocked};
 pub(crate) use login::{can_offer_login, offer_login};
 
 mod browser;
-mod callback;
 mod login;
 
 /// Maximum length of a text of a server.

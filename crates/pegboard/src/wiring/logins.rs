@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
 use http::HeaderValue;
 use parking_lot::Mutex;
-use pegboard_auth::oauth::{self, OAuthClient, OAuthError, OAuthSettings, TokenObserver, Url};
+use pegboard_auth::oauth::{self, LoginRequest, OAuthClient, OAuthError, OAuthSettings, TokenObserver, Url};
 use pegboard_auth::secret_storage::SecretStorage;
 use pegboard_auth::vault::CredentialVault;
 use pegboard_core::id::ServerName;
@@ -16,12 +17,20 @@ use pegboard_core::owner::Owner;
 use pegboard_core::secret::Secret;
 use pegboard_core::settings::mcp::RemoteEndpoint;
 use pegboard_core::store::{CredentialKey, SlotStore};
-use pegboard_providers::mcp::ServerLogins;
+use pegboard_providers::mcp::{ServerLogins, StartedLogin};
 use pegboard_stores::limits::DatabaseLimits;
 use pegboard_stores::sqlite::Database;
 use pegboard_wire::http::client::{AuthorizationError, Rejection, RejectionReason, RequestAuthorizer};
 
+use tokio::time;
+
 use super::DATABASE;
+use callback::CallbackListener;
+
+pub mod callback;
+
+/// Time that a user has for a login.
+pub const LOGIN_TIMEOUT: Duration = Duration::from_mins(15);
 
 /// The operator's logins at servers, which all users of a server share. Entries with one URL have one login.
 pub struct Logins {
@@ -30,6 +39,8 @@ pub struct Logins {
     locks: Arc<dyn SlotStore>,
     observer: Arc<OnceLock<TokenObserver>>,
     clients: Mutex<HashMap<CredentialKey, OAuthClient>>,
+    /// The last challenges of servers that require a login.
+    challenges: Arc<Mutex<HashMap<CredentialKey, String>>>,
     /// The state file, if it is only open for these.
     database: Option<Arc<Database>>,
 }
@@ -44,7 +55,7 @@ impl Logins {
     /// Creates the logins in a vault.
     pub fn new(vault: CredentialVault, locks: Arc<dyn SlotStore>) -> Self {
         let (vault, observer) = (Arc::new(vault), Arc::default());
-        Self { vault, locks, observer, clients: Mutex::default(), database: None }
+        Self { vault, locks, observer, clients: Mutex::default(), challenges: Arc::default(), database: None }
     }
 
     /// Opens the logins in a state directory, in the background.
@@ -102,14 +113,62 @@ impl ServerLogins for Logins {
         endpoint: &RemoteEndpoint,
     ) -> Option<Arc<dyn RequestAuthorizer>> {
         let client = self.client(&endpoint.url)?;
-        Some(Arc::new(LoginAuthorizer { server: server.clone(), client }))
+        let (key, challenges) = (client.key().clone(), Arc::clone(&self.challenges));
+        Some(Arc::new(LoginAuthorizer { server: server.clone(), client, key, challenges }))
     }
+
+    fn begin_login(
+        &self,
+        server: &ServerName,
+        endpoint: &RemoteEndpoint,
+    ) -> BoxFuture<'static, Result<StartedLogin, String>> {
+        let client = self.client(&endpoint.url);
+        let challenge = client.as_ref().and_then(|client| self.challenges.lock().get(client.key()).cloned());
+        let server = server.clone();
+        async move {
+            let client = client.ok_or_else(|| "the URL of the server is invalid".to_owned())?;
+            begin(client, challenge, server).await
+        }
+        .boxed()
+    }
+}
+
+/// Begins a login, which a task completes when the browser comes back.
+async fn begin(
+    client: OAuthClient,
+    challenge: Option<String>,
+    server: ServerName,
+) -> Result<StartedLogin, String> {
+    let mut listener = CallbackListener::bind(0).await.map_err(|error| error.to_string())?;
+    let request = LoginRequest { redirect_uri: listener.url().clone(), challenge };
+    let login = client.begin_login(&request).await.map_err(|error| error.to_string())?;
+    let url = login.url().to_string();
+    // The task ends with the login, at most after its timeout.
+    let task = tokio::spawn(async move {
+        let completing = async {
+            loop {
+                if let Some(visit) = listener.visit().await.belongs_to(&login) {
+                    return visit.complete(login, server.as_str()).await;
+                }
+            }
+        };
+        let done = time::timeout(LOGIN_TIMEOUT, completing).await;
+        listener.close().await;
+        match done {
+            Ok(done) => done.map_err(|error| error.to_string()),
+            Err(_elapsed) => Err("the login was not completed in time".to_owned()),
+        }
+    });
+    let done = task.map(|done| done.unwrap_or_else(|error| Err(error.to_string())));
+    Ok(StartedLogin { url, done: done.boxed() })
 }
 
 /// Authorizes requests with the login at a server.
 struct LoginAuthorizer {
     server: ServerName,
     client: OAuthClient,
+    key: CredentialKey,
+    challenges: Arc<Mutex<HashMap<CredentialKey, String>>>,
 }
 
 impl LoginAuthorizer {
@@ -141,6 +200,9 @@ impl LoginAuthorizer {
         let Rejection { authorization, reason, challenge } = rejection;
         match reason {
             RejectionReason::Unauthorized => {
+                if let Some(challenge) = challenge {
+                    self.challenges.lock().insert(self.key.clone(), challenge);
+                }
                 let replaced = self.client.replace_rejected(authorization.as_ref()).await;
                 replaced.map_err(|error| self.error(&error))
             }

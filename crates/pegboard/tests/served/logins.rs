@@ -2,9 +2,12 @@
 
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::Arc;
 
-use futures_util::future::join_all;
-use pegboard::wire::client::Era;
+use futures_util::future::{BoxFuture, FutureExt, join_all};
+use pegboard::wire::client::{ClientOptions, Era, McpClient};
+use pegboard::wire::http::client::HttpOptions;
+use pegboard::wire::{Id, InboundHandler, InboundRequest, Notification, RawJson, RpcError};
 use pegboard_testkit::authorization_server::AuthorizationServer;
 use reqwest::redirect;
 use serde_json::{Value, json};
@@ -232,8 +235,48 @@ async fn a_running_gateway_uses_a_login_at_once_and_refreshes_it_once_for_all_ca
     assert_eq!((test.server.n_refreshes(), test.server.n_calls()), (1, 201));
 
     test.run(&["auth", "logout", "s"]).await;
-    let said = echo("hello".to_owned()).await;
-    assert!(said.starts_with("isError:") && said.contains("pegboard auth login s"), "{said}");
+    let said = test.run(&["call", "s__echo", "text=hello"]).await;
+    assert!(said.contains("pegboard auth login s"), "{said}");
+}
+
+/// A client with a user who opens every URL that the gateway shows.
+struct BrowsingHandler;
+
+impl InboundHandler for BrowsingHandler {
+    fn request(&self, inbound: InboundRequest) -> BoxFuture<'static, Result<RawJson, RpcError>> {
+        let params = inbound.request.params.map(|params| params.to_value()).unwrap_or_default();
+        async move {
+            assert_eq!(params["mode"], "url");
+            let page = reqwest::get(params["url"].as_str().unwrap()).await.unwrap().text().await.unwrap();
+            assert!(page.contains("<h1>Logged in to s</h1>"), "{page}");
+            Ok(RawJson::from(json!({"action": "accept"})))
+        }
+        .boxed()
+    }
+
+    fn notification(&self, _notification: Notification, _about: Option<Id>) {}
+}
+
+#[tokio::test]
+async fn a_call_that_needs_a_login_shows_its_url_and_goes_on_after_it() {
+    for era in [Era::Session, Era::Stateless] {
+        let test = LoginTest::new().await;
+        // Its tools are known from an earlier login.
+        test.log_in(&[]).await;
+        test.run(&["call", "s__echo", "text=hello"]).await;
+        test.run(&["auth", "logout", "s"]).await;
+        let mut command = test.command();
+        command.args(["serve", "--http", "127.0.0.1:0", "--profile", "flat"]);
+        let endpoint = Endpoint::start(command).await;
+        let options = HttpOptions::new(endpoint.url(None).parse().unwrap());
+        let capabilities = RawJson::from(json!({"elicitation": {"form": {}, "url": {}}}));
+        let options =
+            (options, ClientOptions { era: Some(era), capabilities, ..ClientOptions::new("test", "1") });
+        let transport = pegboard::wire::http::client::connect(options.0).unwrap();
+        let client = McpClient::connect(transport, Arc::new(BrowsingHandler), options.1).await.unwrap();
+        let said = call(&client, "s__echo", json!({"text": "hello"})).await;
+        assert_eq!((text(&said), test.server.n_calls()), ("hello".to_owned(), 2), "{era:?}");
+    }
 }
 
 #[tokio::test]

@@ -9,13 +9,13 @@ use pegboard::wire::client::{ClientOptions, HandshakeError, McpClient};
 use pegboard::wire::http::client::{HttpOptions, connect};
 use pegboard::wire::transport::TransportError;
 use pegboard::wiring::logins::Logins;
-use pegboard_auth::oauth::{LoginRequest, LoginState, OAuthError, OAuthSettings, PendingLogin, Url};
+use pegboard::wiring::logins::callback::CallbackListener;
+use pegboard_auth::oauth::{LoginRequest, LoginState, OAuthSettings, PendingLogin, Url};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::time;
 
-use super::callback::{CallbackListener, CallbackPage};
 use super::{MAX_CHARACTERS, RemoteServer, browser, details_document, failure, find, tell_gateway};
 use crate::cli::format::{one_line, plural};
 use crate::cli::prompt::terminal::Terminal;
@@ -117,7 +117,10 @@ async fn log_in(
     let client = logins
         .client_with(&server.endpoint.url, settings)
         .ok_or_else(|| CliError::configuration(format!("{} has an invalid URL", server.address())))?;
-    let mut listener = CallbackListener::bind(options.port).await?;
+    let mut listener = CallbackListener::bind(options.port).await.map_err(|error| {
+        CliError::system(format!("cannot listen for the end of the login: {error}"))
+            .hint("choose another port with --port")
+    })?;
     let request = LoginRequest { redirect_uri: listener.url().clone(), challenge };
     let login = client.begin_login(&request).await.map_err(|error| failure(server, &error))?;
     let is_opened = !options.no_browser && browser::open(login.url());
@@ -206,18 +209,9 @@ async fn complete(
 ) -> Result<(), CliError> {
     loop {
         tokio::select! {
-            visit = listener.visit() => {
-                if !login.is_answered_by(&visit.url) {
-                    visit.refuse();
-                    continue;
-                }
-                let done = login.complete(&visit.url).await;
-                visit.answer(match &done {
-                    Ok(()) => CallbackPage::success(&server.name),
-                    Err(error) => CallbackPage::failure(&server.name, &page_text(error)),
-                });
-                return done.map_err(|error| failure(server, &error));
-            }
+            visit = listener.visit() => if let Some(visit) = visit.belongs_to(&login) {
+                return visit.complete(login, &server.name).await.map_err(|error| failure(server, &error));
+            },
             line = next_line(pasted.as_deref_mut()) => match line.trim().parse::<Url>() {
                 Ok(url) if login.is_answered_by(&url) => {
                     return login.complete(&url).await.map_err(|error| failure(server, &error));
@@ -227,10 +221,6 @@ async fn complete(
             },
         }
     }
-}
-
-fn page_text(error: &OAuthError) -> String {
-    one_line(&error.to_string(), MAX_CHARACTERS)
 }
 
 /// Waits for a line; forever once there are no more.

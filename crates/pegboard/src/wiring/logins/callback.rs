@@ -1,5 +1,6 @@
 //! The page on this machine to which the authorization server sends the browser back.
 
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
@@ -7,13 +8,12 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{HeaderName, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use pegboard_auth::oauth::Url;
+use pegboard_auth::oauth::{OAuthError, PendingLogin, Url};
+use pegboard_core::text::clipped;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time;
-
-use crate::cli::CliError;
 
 /// Path of the page.
 const PATH: &str = "/callback";
@@ -36,8 +36,11 @@ const PAGE_HEADERS: [(HeaderName, &str); 5] = [
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
 ];
 
+/// Maximum length of a reason on a page.
+const MAX_REASON_BYTES: usize = 1_000;
+
 /// The listener for the browser, on a loopback address.
-pub(super) struct CallbackListener {
+pub struct CallbackListener {
     base: Url,
     visits: mpsc::Receiver<CallbackVisit>,
     close: oneshot::Sender<()>,
@@ -45,14 +48,14 @@ pub(super) struct CallbackListener {
 }
 
 /// The browser has come back, and waits for a page.
-pub(super) struct CallbackVisit {
+pub struct CallbackVisit {
     /// Its URL.
-    pub(super) url: Url,
+    url: Url,
     reply: oneshot::Sender<CallbackPage>,
 }
 
 /// A page for the user.
-pub(super) struct CallbackPage {
+struct CallbackPage {
     status: StatusCode,
     title: String,
     text: String,
@@ -60,15 +63,16 @@ pub(super) struct CallbackPage {
 
 impl CallbackPage {
     /// Page of a login that is complete.
-    pub(super) fn success(server: &str) -> Self {
+    fn success(server: &str) -> Self {
         let title = format!("Logged in to {server}");
         Self { status: StatusCode::OK, title, text: "You can close this window.".to_owned() }
     }
 
     /// Page of a login that failed.
-    pub(super) fn failure(server: &str, reason: &str) -> Self {
+    fn failure(server: &str, reason: &str) -> Self {
         let title = format!("Not logged in to {server}");
-        Self { status: StatusCode::BAD_REQUEST, title, text: reason.to_owned() }
+        let text = clipped(reason, MAX_REASON_BYTES).into_owned();
+        Self { status: StatusCode::BAD_REQUEST, title, text }
     }
 
     fn unknown(status: StatusCode) -> Self {
@@ -95,13 +99,26 @@ fn escaped(text: &str) -> String {
 }
 
 impl CallbackVisit {
-    /// Answers a visit that does not belong to the login.
-    pub(super) fn refuse(self) {
+    /// Returns the visit if the browser comes back from this login. Otherwise says so on its page.
+    pub fn belongs_to(self, login: &PendingLogin) -> Option<Self> {
+        if login.is_answered_by(&self.url) {
+            return Some(self);
+        }
         self.answer(CallbackPage::unknown(StatusCode::BAD_REQUEST));
+        None
     }
 
-    /// Shows a page.
-    pub(super) fn answer(self, page: CallbackPage) {
+    /// Completes the login at a server, and shows what has happened.
+    pub async fn complete(self, login: PendingLogin, server: &str) -> Result<(), OAuthError> {
+        let done = login.complete(&self.url).await;
+        self.answer(match &done {
+            Ok(()) => CallbackPage::success(server),
+            Err(error) => CallbackPage::failure(server, &error.to_string()),
+        });
+        done
+    }
+
+    fn answer(self, page: CallbackPage) {
         // The browser may have gone away.
         let _ = self.reply.send(page);
     }
@@ -109,15 +126,10 @@ impl CallbackVisit {
 
 impl CallbackListener {
     /// Listens on a loopback port; 0 is any.
-    pub(super) async fn bind(port: u16) -> Result<Self, CliError> {
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let cannot = |error: std::io::Error| {
-            CliError::system(format!("cannot listen on {address} for the end of the login: {error}"))
-                .hint("choose another port with --port")
-        };
-        let listener = TcpListener::bind(address).await.map_err(cannot)?;
-        let bound = listener.local_addr().map_err(cannot)?;
-        let base: Url = format!("http://{bound}{PATH}").parse().expect("an address is a valid host");
+    pub async fn bind(port: u16) -> io::Result<Self> {
+        let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await?;
+        let bound = listener.local_addr()?;
+        let base: Url = format!("http://{bound}{PATH}").parse().map_err(io::Error::other)?;
         let (sender, visits) = mpsc::channel(MAX_WAITING);
         let router = Router::new().fallback(visit).with_state((base.clone(), sender));
         let (close, closed) = oneshot::channel();
@@ -132,12 +144,12 @@ impl CallbackListener {
     }
 
     /// Returns the URL for the authorization server.
-    pub(super) fn url(&self) -> &Url {
+    pub fn url(&self) -> &Url {
         &self.base
     }
 
     /// Waits for the browser.
-    pub(super) async fn visit(&mut self) -> CallbackVisit {
+    pub async fn visit(&mut self) -> CallbackVisit {
         match self.visits.recv().await {
             Some(visit) => visit,
             // The server runs until it is closed.
@@ -146,7 +158,7 @@ impl CallbackListener {
     }
 
     /// Stops listening, after the pages have been sent.
-    pub(super) async fn close(self) {
+    pub async fn close(self) {
         let _ = self.close.send(());
         let _ = time::timeout(CLOSE_TIMEOUT, self.server).await;
     }
