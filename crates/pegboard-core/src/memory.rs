@@ -82,19 +82,14 @@ impl MemoryPool {
 
     fn reserve(&self, n_bytes: usize) -> Result<(), MemoryPoolFull> {
         let PoolAccount { max_bytes, n_bytes: n_reserved, parent } = &*self.0;
-        if let Some(parent) = parent {
-            parent.reserve(n_bytes)?;
-        }
         let grown = |n_used: usize| n_used.checked_add(n_bytes).filter(|sum| sum <= max_bytes);
-        match n_reserved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown) {
-            Ok(_) => Ok(()),
-            Err(used) => {
-                if let Some(parent) = parent {
-                    parent.release(n_bytes);
-                }
-                Err(MemoryPoolFull { requested: n_bytes, used, limit: *max_bytes })
-            }
-        }
+        n_reserved
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown)
+            .map_err(|used| MemoryPoolFull { requested: n_bytes, used, limit: *max_bytes })?;
+        let of_parent = parent.as_ref().map_or(Ok(()), |parent| parent.reserve(n_bytes));
+        of_parent.inspect_err(|_| {
+            n_reserved.fetch_sub(n_bytes, Ordering::Relaxed);
+        })
     }
 
     fn release(&self, n_bytes: usize) {
