@@ -3,7 +3,6 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use pegboard_core::fingerprint::sha256_hex;
 use pegboard_core::redact::{self, Redactor, is_secret_name};
 use pegboard_core::secret::{MIN_SECRET_CHARACTERS, Secret};
 use serde::de::DeserializeOwned;
@@ -83,8 +82,7 @@ pub(crate) struct ConfigReader<'r> {
     secrets: Vec<String>,
     /// Files that the configuration depends on.
     watched: Vec<PathBuf>,
-    /// Digests of env files, by the location of their name.
-    env_files: Vec<(Span, String)>,
+    env_files: Vec<EnvFile>,
     /// Missing inputs: ID and variable.
     missing_inputs: Vec<(String, String)>,
 }
@@ -124,13 +122,22 @@ pub(crate) enum OnUnsetVariable {
     Ignore,
 }
 
+/// An env file that was read.
+pub(crate) struct EnvFile {
+    /// Location of its name.
+    pub(crate) span: Span,
+    pub(crate) digest: String,
+    /// Names and values, in the order of the file.
+    pub(crate) variables: Vec<(String, String)>,
+}
+
 /// Result of reading a file.
 pub(crate) struct ReadReport {
     pub(crate) file_problems: Vec<ConfigProblem>,
     pub(crate) part_problems: Vec<ConfigProblem>,
     pub(crate) secrets: Vec<Secret>,
     pub(crate) watched: Vec<PathBuf>,
-    pub(crate) env_files: Vec<(Span, String)>,
+    pub(crate) env_files: Vec<EnvFile>,
     pub(crate) missing_inputs: Vec<(String, String)>,
 }
 
@@ -331,9 +338,9 @@ impl<'r> ConfigReader<'r> {
         }
     }
 
-    /// Records the contents of an env file. `span` is the location of its name.
-    pub(crate) fn record_env_file(&mut self, span: Span, text: &str) {
-        self.env_files.push((span, sha256_hex(text)));
+    /// Records an env file.
+    pub(crate) fn record_env_file(&mut self, file: EnvFile) {
+        self.env_files.push(file);
     }
 
     /// Adds a text to redact.

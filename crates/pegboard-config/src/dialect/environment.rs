@@ -1,8 +1,10 @@
 //! Environment variables of a server that come from an env file or from Pegboard's own environment.
 
+use pegboard_core::fingerprint::sha256_hex;
+
 use super::synthetic::{as_text, entry, items, map};
 use crate::path::KeyPath;
-use crate::read::{ConfigReader, OnUnsetVariable};
+use crate::read::{ConfigReader, EnvFile, OnUnsetVariable};
 use crate::tree::{Node, Span, TreeEntry, Value, ValueOrigin};
 
 /// Adds the variables of `envFile` and `passEnv` to `env`. Existing entries win.
@@ -16,9 +18,10 @@ pub(super) fn merge_environment(
     if let Some((path, span)) = server.get("envFile").and_then(|node| Some((as_text(node)?, node.span))) {
         match reader.variable_context(span).read_file(path) {
             Ok(text) => {
-                reader.record_env_file(span, &text);
-                let found = parse_env_file(&text).into_iter();
-                more.extend(found.map(|(name, value)| secret_entry(reader, (&name, value), span)));
+                let variables = parse_env_file(&text);
+                let entries = variables.iter().map(|(name, value)| (name.as_str(), value.clone()));
+                more.extend(entries.map(|variable| secret_entry(reader, variable, span)));
+                reader.record_env_file(EnvFile { span, digest: sha256_hex(&text), variables });
             }
             Err(_) if on_unset == OnUnsetVariable::Ignore => {}
             Err(wrong) => reader.error(span, &key_path.key("envFile"), wrong.message, Some(wrong.help)),

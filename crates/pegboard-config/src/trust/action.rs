@@ -10,7 +10,7 @@ use serde_json::{Map, Value as Json};
 use super::FileOrigin;
 use super::setting_effect::{SettingEffect, effect_of_entry_setting, effect_of_root_setting};
 use crate::inventory::command_line;
-use crate::read::field_names;
+use crate::read::{EnvFile, field_names};
 use crate::redact::redact_value;
 use crate::section::EntrySection;
 use crate::settings::{McpServerSettings, RestToolSettings};
@@ -150,22 +150,34 @@ impl FileActions {
         self.0.extend(others.0);
     }
 
-    /// Returns the actions, without those of entries that are disabled in the merged sources, too. `env_files` are the
-    /// digests of env files by the location of their name: their contents decide on the environment of a program.
-    pub(crate) fn finish(self, env_files: &[(Span, String)], merged: &Node) -> Vec<FileAction> {
+    /// Returns the actions, without those of entries that are disabled in the merged sources, too. The contents of env
+    /// files decide on the environment of a program.
+    pub(crate) fn finish(self, env_files: &[EnvFile], merged: &Node) -> Vec<FileAction> {
         let is_used = |draft: &ActionDraft| {
             draft.switch == EntrySwitch::Enabled || is_enabled_in(merged, &draft.action)
         };
         let finish = |ActionDraft { mut action, env_file, .. }: ActionDraft| {
-            if let Some((_, content)) = env_files.iter().find(|(span, _)| Some(*span) == env_file) {
+            if let Some(file) = env_files.iter().find(|file| Some(file.span) == env_file) {
                 let mut fingerprint = Fingerprint::default();
-                fingerprint.add_all([&action.digest, content]);
+                fingerprint.add_all([&action.digest, &file.digest]);
                 action.digest = fingerprint.finish();
+                action.summary += &env_file_variables(file, Disclosure::Redacted);
+                action.as_written += &env_file_variables(file, Disclosure::AsWritten);
             }
             action
         };
         self.0.into_iter().filter(is_used).map(finish).collect()
     }
+}
+
+/// Returns the variables of an env file for the user who decides: a variable such as `PATH` may choose the program.
+fn env_file_variables(file: &EnvFile, disclosure: Disclosure) -> String {
+    let shown = |(name, value): &(String, String)| match disclosure {
+        Disclosure::Redacted => name.clone(),
+        Disclosure::AsWritten => format!("{name}={}", quoted_word(value)),
+    };
+    let variables: Vec<String> = file.variables.iter().map(shown).collect();
+    if variables.is_empty() { String::new() } else { format!(", which sets {}", variables.join(", ")) }
 }
 
 /// Returns `true` if the merged sources enable the entry of an action.

@@ -189,6 +189,17 @@ fn an_environment_from_other_files_waits_too() {
     }
 }
 
+#[test]
+fn the_variables_of_an_env_file_are_shown_to_the_user_who_decides() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pegboard.json");
+    std::fs::write(folder.path().join(".env"), "PATH=./evil:/bin\nTOKEN='s 3'\n").unwrap();
+    let server = servers(&json!({"command": "git-mcp", "envFile": ".env"}));
+    let action = load(&path, FileOrigin::Project, &server).actions.remove(0);
+    assert_eq!(action.summary, "git-mcp (env from .env), which sets PATH, TOKEN");
+    assert_eq!(action.as_written, "git-mcp (env from .env), which sets PATH=./evil:/bin, TOKEN='s 3'");
+}
+
 /// Actions of numbered files.
 fn actions(folder: &Path, n_files: usize, n_actions: usize) -> Vec<FileAction> {
     let path = folder.join("pegboard.json");

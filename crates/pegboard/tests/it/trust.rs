@@ -187,7 +187,7 @@ toolboxes: {dev: {description: Dev, mcpServers: {clock: {command: clock-server}}
     assert_snapshot!(stage.run("ls"), @r#"
     (stderr) error[not_trusted]: pegboard.yaml is not trusted
       would run files: npx -y server-files 'my folder' --token *** (in sub) (env API_KEY, ROOT)
-      would run shell: sh -c 'printf '\''␛[2Jx'\''; rm -rf ~' (env from .env, HOME)
+      would run shell: sh -c 'printf '\''␛[2Jx'\''; rm -rf ~' (env from .env, HOME), which sets SECRET
       would connect to hub: https://ada:***@example.com/mcp?token=*** (sends Authorization from ${GITHUB_TOKEN})
       would connect to shop: https://shop.example.com (sends key from ${SHOP_KEY})
       would connect to post: POST https://example.com/${TOKEN}
