@@ -42,7 +42,7 @@ use crate::transport::{
     CAPACITY, CLOSE_TIMEOUT, CancelRequest, OutgoingMessage, RequestPath, TransportError, TransportHandle,
 };
 
-pub use authorization::{AuthorizationError, Rejection, RejectionReason, RequestAuthorizer};
+pub use authorization::{AuthorizationError, AuthorizationRejection, RejectionReason, RequestAuthorizer};
 pub use general::LazyHttpClient;
 
 /// Maximum number of requests in flight; more wait for a permit.

@@ -20,7 +20,9 @@ use pegboard_core::store::{CredentialKey, SlotStore};
 use pegboard_providers::mcp::{ServerLogins, StartedLogin};
 use pegboard_stores::limits::DatabaseLimits;
 use pegboard_stores::sqlite::Database;
-use pegboard_wire::http::client::{AuthorizationError, Rejection, RejectionReason, RequestAuthorizer};
+use pegboard_wire::http::client::{
+    AuthorizationError, AuthorizationRejection, RejectionReason, RequestAuthorizer,
+};
 
 use tokio::time;
 
@@ -196,8 +198,8 @@ impl LoginAuthorizer {
     }
 
     /// Returns another header for a request that was rejected.
-    async fn replace(&self, rejection: Rejection) -> Result<HeaderValue, AuthorizationError> {
-        let Rejection { authorization, reason, challenge } = rejection;
+    async fn replace(&self, rejection: AuthorizationRejection) -> Result<HeaderValue, AuthorizationError> {
+        let AuthorizationRejection { authorization, reason, challenge } = rejection;
         match reason {
             RejectionReason::Unauthorized => {
                 if let Some(challenge) = challenge {
@@ -243,7 +245,7 @@ impl RequestAuthorizer for LoginAuthorizer {
 
     fn replace_rejected(
         &self,
-        rejection: Rejection,
+        rejection: AuthorizationRejection,
     ) -> BoxFuture<'_, Result<HeaderValue, AuthorizationError>> {
         self.replace(rejection).boxed()
     }

@@ -19,7 +19,7 @@ pub trait RequestAuthorizer: Send + Sync + 'static {
     /// Returns another header, with which a rejected request is repeated once: its server has not processed it.
     fn replace_rejected(
         &self,
-        rejection: Rejection,
+        rejection: AuthorizationRejection,
     ) -> BoxFuture<'_, Result<HeaderValue, AuthorizationError>>;
 }
 
@@ -31,7 +31,7 @@ impl fmt::Debug for dyn RequestAuthorizer {
 
 /// A response that rejects a request for its credentials, or for the lack of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rejection {
+pub struct AuthorizationRejection {
     /// Header of the request, if it had one.
     pub authorization: Option<HeaderValue>,
     /// Reason of the rejection.

@@ -18,7 +18,7 @@ use tokio::time;
 
 use crate::http::body::{BodyBuffer, BodyTooLarge};
 use crate::http::client::HttpOptions;
-use crate::http::client::authorization::{Rejection, RejectionReason, RequestAuthorizer};
+use crate::http::client::authorization::{AuthorizationRejection, RejectionReason, RequestAuthorizer};
 use crate::http::client::general::{AGENT, direct_origin, request_error};
 use crate::http::client::http1::RequestBytes;
 use crate::http::client::pool::ConnectionPool;
@@ -240,7 +240,7 @@ impl HttpEndpoint {
     /// Sends a request again with another header, after the server has rejected it without processing it.
     async fn send_again(
         &self,
-        (response, rejection): (HttpResponse, Rejection),
+        (response, rejection): (HttpResponse, AuthorizationRejection),
         authorizer: &dyn RequestAuthorizer,
         (method, headers, body): (&Method, &RequestHeaders<'_>, &Bytes),
         resend: ResendSafety,
@@ -461,7 +461,7 @@ impl SseStream {
 }
 
 /// Returns the rejection of a request for its credentials, if the response is one.
-fn rejection(response: &HttpResponse, authorization: Option<HeaderValue>) -> Option<Rejection> {
+fn rejection(response: &HttpResponse, authorization: Option<HeaderValue>) -> Option<AuthorizationRejection> {
     let (reason, challenge) = match response.status() {
         StatusCode::UNAUTHORIZED => (RejectionReason::Unauthorized, challenge(response)),
         StatusCode::FORBIDDEN => {
@@ -471,7 +471,7 @@ fn rejection(response: &HttpResponse, authorization: Option<HeaderValue>) -> Opt
         }
         _ => return None,
     };
-    Some(Rejection { authorization, reason, challenge })
+    Some(AuthorizationRejection { authorization, reason, challenge })
 }
 
 /// Returns the challenges of a response, if there are any.

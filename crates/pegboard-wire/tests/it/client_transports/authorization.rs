@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue};
 use parking_lot::Mutex;
 use pegboard_wire::http::client::{
-    self, AuthorizationError, HttpOptions, Rejection, RejectionReason, RequestAuthorizer,
+    self, AuthorizationError, AuthorizationRejection, HttpOptions, RejectionReason, RequestAuthorizer,
 };
 use pegboard_wire::transport::TransportError;
 use serde_json::json;
@@ -23,7 +23,7 @@ struct TokenList {
     /// Index of the current token; the first is none.
     current: AtomicUsize,
     tokens: Vec<&'static str>,
-    rejections: Mutex<Vec<Rejection>>,
+    rejections: Mutex<Vec<AuthorizationRejection>>,
 }
 
 impl TokenList {
@@ -50,7 +50,7 @@ impl RequestAuthorizer for TokenList {
 
     fn replace_rejected(
         &self,
-        rejection: Rejection,
+        rejection: AuthorizationRejection,
     ) -> BoxFuture<'_, Result<HeaderValue, AuthorizationError>> {
         async move {
             let reason = rejection.reason;
@@ -136,7 +136,7 @@ async fn a_request_without_the_scope_is_not_sent_again() {
     let narrow = AuthorizationError::InsufficientScope { reason: "too narrow".to_owned() };
     assert_eq!(error, TransportError::Unauthorized(narrow));
     server.next().await;
-    let rejection = Rejection {
+    let rejection = AuthorizationRejection {
         authorization: Some(HeaderValue::from_static("Bearer right")),
         reason: RejectionReason::InsufficientScope,
         challenge: Some("Bearer error=\"insufficient_scope\", scope=\"admin\"".to_owned()),
